@@ -1,0 +1,46 @@
+"""The errors of the trainer: one base, one class for each thing the caller can do about it."""
+
+from __future__ import annotations
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "DataMismatchError",
+    "EvaluationError",
+    "NonFiniteLossError",
+    "ResnettrainError",
+    "RunFolderError",
+    "UnsafeCheckpointError",
+]
+
+
+class ResnettrainError(Exception):
+    """Anything the trainer refuses or gives up on, said in one sentence."""
+
+
+class ConfigError(ResnettrainError, ValueError):
+    """A setting is unknown, of the wrong type or out of range."""
+
+
+class DataMismatchError(ResnettrainError, ValueError):
+    """The data does not fit the model, or two datasets do not fit each other."""
+
+
+class CheckpointError(ResnettrainError, OSError):
+    """A checkpoint is missing, damaged, or of another run."""
+
+
+class UnsafeCheckpointError(CheckpointError):
+    """A checkpoint asks for code to be run on loading; nothing in it was run."""
+
+
+class EvaluationError(ResnettrainError):
+    """An evaluation cannot count every sample exactly once."""
+
+
+class NonFiniteLossError(ResnettrainError, ArithmeticError):
+    """The loss became NaN or infinite; the update of that batch was not made."""
+
+
+class RunFolderError(ResnettrainError, OSError):
+    """The run folder holds another run, or cannot be written."""

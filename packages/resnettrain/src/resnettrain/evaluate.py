@@ -1,0 +1,189 @@
+"""Evaluation: every sample of a dataset exactly once, or an error.
+
+The same `Evaluator` serves the end of an epoch, `wds eval` and the demo, so that their figures are the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import torch
+from torch import nn
+from wdsloader import Dataset, LoaderConfig, TorchLoader, open_dataset
+
+from resnettrain.checkpoint import find_checkpoint
+from resnettrain.config import TrainConfig
+from resnettrain.errors import DataMismatchError, EvaluationError
+from resnettrain.feed import to_device
+from resnettrain.metrics import Totals
+from resnettrain.model import build_model
+from resnettrain.numerics import Numerics, global_switches
+from resnettrain.progress import Progress, ValProgress, silent
+from resnettrain.state import config_of, identity_of
+from resnettrain.stop import StopRequest
+
+__all__ = ["EvalResult", "Evaluator", "evaluate", "load_model", "require_label_range", "require_same_classes"]
+
+# A report of progress costs nothing beside a batch; ten a second are enough for a bar.
+_PROGRESS_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalResult:
+    """Figures over all samples of a dataset, padding left out. `loss` is the plain cross-entropy."""
+
+    top1: float
+    top5: float
+    loss: float
+    count: int
+    correct1: int
+    correct5: int
+    seconds: float
+
+
+class Evaluator:
+    """A validation set that stays open: its workers live on from one evaluation to the next.
+
+    Raises: EvaluationError: the number of samples is unknown, so that "exactly once" cannot be checked.
+    """
+
+    def __init__(self, dataset: Dataset, config: TrainConfig, *, numerics: Numerics, num_classes: int) -> None:
+        if dataset.counts is None:
+            raise EvaluationError(
+                f"{dataset.urls[0]}: the number of samples is unknown (no index, no manifest), so an exact evaluation is not "
+                "possible. Make the index with `wds index`, or name the manifest."
+            )
+        require_label_range(dataset, num_classes=num_classes)
+        self._dataset, self._numerics, self._num_classes = dataset, numerics, num_classes
+        self._loader = TorchLoader(
+            dataset,
+            LoaderConfig(
+                batch_size=config.data.batch_size,
+                image_size=config.model.image_size,
+                shuffle=False,
+                tail="pad",
+                num_workers=config.data.num_workers,
+                augment=None,
+                exact=True,
+            ),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(self, model: nn.Module, *, progress: Progress = silent, stop: StopRequest | None = None) -> EvalResult | None:
+        """Return the figures of a model on its device, or None where `stop` was asked for in the middle.
+
+        Raises: EvaluationError: not every sample was counted exactly once.
+        """
+        begin = told = time.perf_counter()
+        totals = Totals(device=self._numerics.device)
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.inference_mode():
+                for batch in self._loader:
+                    moved = to_device(batch, numerics=self._numerics, num_classes=self._num_classes)
+                    with self._numerics.autocast():
+                        logits_NK = model(moved.images_NCHW)
+                    totals.add(logits_NK.float(), moved.labels_N, weights_N=moved.weights_N)
+                    if stop is not None and stop.signal is not None:
+                        return None
+                    if time.perf_counter() - told > _PROGRESS_S:
+                        told = time.perf_counter()
+                        progress(ValProgress(count=batch.position, total=self._dataset.num_samples))
+        finally:
+            model.train(was_training)
+        return self._result(totals, seconds=time.perf_counter() - begin)
+
+    def close(self) -> None:
+        """End the workers."""
+        self._loader.close()
+
+    def _result(self, totals: Totals, *, seconds: float) -> EvalResult:
+        loss, correct1, correct5, count = totals.read()
+        expected = self._dataset.num_samples
+        if count != expected:
+            raise EvaluationError(
+                f"{self._dataset.urls[0]}: {count:.0f} samples were counted, the dataset has {expected}. No figure is given."
+            )
+        return EvalResult(
+            top1=correct1 / count,
+            top5=correct5 / count,
+            loss=loss / count,
+            count=int(count),
+            correct1=int(correct1),
+            correct5=int(correct5),
+            seconds=seconds,
+        )
+
+
+def evaluate(
+    checkpoint: Path,
+    urls: Sequence[str],
+    *,
+    overrides: TrainConfig | None = None,
+    cache_dir: Path | None = None,
+    progress: Progress = silent,
+) -> EvalResult:
+    """Return the figures of a checkpoint (a file, or a run folder's newest) on a dataset, as validation gave them.
+
+    Args: overrides: its `data` and `runtime` replace the checkpoint's; None keeps those of the run.
+    Raises: CheckpointError, DataMismatchError, EvaluationError, and wdsloader's errors.
+    """
+    path, content = find_checkpoint(checkpoint)
+    identity, config = identity_of(content, path=path), config_of(content)
+    if overrides is not None:
+        config = replace(config, data=overrides.data, runtime=overrides.runtime)
+    numerics = Numerics.of(config.runtime)
+    dataset = open_dataset(urls, cache_dir=cache_dir, exact=True)
+    require_same_classes(identity.classes, dataset.classes, names=(str(path), dataset.urls[0]))
+    model = build_model(identity.model, num_classes=identity.num_classes, seed=0)
+    model.load_state_dict(content["model"])
+    with (
+        global_switches(numerics, threads=config.runtime.threads),
+        Evaluator(dataset, config, numerics=numerics, num_classes=identity.num_classes) as evaluator,
+    ):
+        result = evaluator.run(numerics.place(model), progress=progress)
+    assert result is not None  # nothing asked it to stop
+    return result
+
+
+def require_label_range(dataset: Dataset, *, num_classes: int) -> None:
+    """Refuse a dataset with labels outside 0..num_classes-1, where its labels are known.
+
+    Raises: DataMismatchError: naming the range found and the one allowed.
+    """
+    found = dataset.label_range()
+    if found is not None and not 0 <= found[0] <= found[1] < num_classes:
+        raise DataMismatchError(
+            f"{dataset.urls[0]}: labels {found[0]}..{found[1]} are outside 0..{num_classes - 1}. "
+            f"Set model.num_classes={found[1] + 1}, or mend the labels."
+        )
+
+
+def require_same_classes(
+    first: tuple[str, ...] | None, second: tuple[str, ...] | None, *, names: tuple[str, str]
+) -> None:
+    """Refuse two class lists that differ; a list that is not known differs from none.
+
+    Raises: DataMismatchError: naming the first place where they differ.
+    """
+    if not first or not second or first == second:
+        return
+    place = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second)))
+    words = [f"'{classes[place]}'" if place < len(classes) else "no such class" for classes in (first, second)]
+    raise DataMismatchError(
+        f"{names[0]} and {names[1]} have different class lists ({len(first)} and {len(second)} classes): "
+        f"class {place} is {words[0]} in the first and {words[1]} in the second. Pack both with one class list."
+    )

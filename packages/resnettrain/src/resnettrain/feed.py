@@ -1,0 +1,168 @@
+"""Batches of a dataset, or of the source's own pipeline, as device batches. The position travels with the batch.
+
+Owns the way from host to device; the order is wdsloader's. Labels are checked here, on the host, where looking is free:
+on a device a wrong one is a crash without a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from wdsloader import AugmentConfig as CropConfig
+from wdsloader import Batch, Dataset, LoaderConfig, NoLengthError, SourceConfig, TorchLoader, source_loader
+
+from resnettrain.config import TrainConfig
+from resnettrain.errors import ConfigError, DataMismatchError
+from resnettrain.gpu_augment import normalize
+from resnettrain.numerics import Numerics
+
+__all__ = ["DeviceBatch", "Feed", "LanesFeed", "SourceFeed", "to_device"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceBatch:
+    """One batch on the device: float32 normalized (N, 3, H, W), int64 labels, float32 weights (0 masks a row out).
+
+    `size` is what the batch adds to the samples consumed; `state` is the data position after it, None where there is none.
+    """
+
+    images_NCHW: Tensor
+    labels_N: Tensor
+    weights_N: Tensor
+    keys: tuple[str | None, ...]
+    size: int
+    state: dict[str, Any] | None
+
+
+class Feed(Protocol):
+    """What the loop draws from. `epoch_batches` and `epoch_samples` are None where nobody knows the length."""
+
+    epoch_batches: int | None
+    epoch_samples: int | None
+
+    def epoch(self) -> Iterator[DeviceBatch]:
+        """Hand out the rest of the current epoch; the next call begins the next one."""
+        ...
+
+    def close(self) -> None:
+        """End the workers."""
+        ...
+
+
+class LanesFeed:
+    """Training batches in wdsloader's exact order, from a position on."""
+
+    def __init__(
+        self, dataset: Dataset, config: TrainConfig, *, numerics: Numerics, num_classes: int, state: dict[str, Any] | None
+    ) -> None:
+        augment = config.augment
+        self._loader = TorchLoader(
+            dataset,
+            LoaderConfig(
+                batch_size=config.data.batch_size,
+                image_size=config.model.image_size,
+                seed=config.seed,
+                shuffle=True,
+                tail="drop",
+                num_workers=config.data.num_workers,
+                lanes=config.data.lanes,
+                augment=CropConfig(scale=augment.scale, ratio=augment.ratio, flip=augment.flip),
+                exact=config.data.exact,
+            ),
+        )
+        if state is not None:
+            self._loader.load_state_dict(state)
+        self._numerics, self._num_classes = numerics, num_classes
+        try:
+            self.epoch_batches: int | None = len(self._loader)
+        except NoLengthError:
+            self.epoch_batches = None
+        self.epoch_samples = config.schedule.epoch_samples
+        if self.epoch_batches is not None:
+            self.epoch_samples = self.epoch_batches * config.data.batch_size
+
+    def epoch(self) -> Iterator[DeviceBatch]:
+        """Hand out the rest of the current epoch; the next call begins the next one."""
+        for batch in self._loader:
+            yield to_device(batch, numerics=self._numerics, num_classes=self._num_classes)
+
+    def close(self) -> None:
+        """End the workers."""
+        self._loader.close()
+
+
+class SourceFeed:
+    """The source's own pipeline: float batches, shards drawn with replacement, no position."""
+
+    def __init__(self, config: TrainConfig, *, numerics: Numerics, num_classes: int) -> None:
+        if len(config.data.urls) != 1:
+            raise ConfigError(f"data.urls: the recipe '{config.recipe}' takes one pattern, as the source does.")
+        self._loader = source_loader(
+            SourceConfig(
+                urls=config.data.urls[0],
+                cache_dir=config.data.cache_dir,
+                batch_size=config.data.batch_size,
+                num_workers=config.data.num_workers,
+            )
+        )
+        self._numerics, self._num_classes = numerics, num_classes
+        self.epoch_batches: int | None = None
+        self.epoch_samples: int | None = None
+
+    def epoch(self) -> Iterator[DeviceBatch]:
+        """Hand out one epoch of the source."""
+        device = self._numerics.device
+        for images, labels in self._loader:
+            require_labels(labels, num_classes=self._num_classes, keys=())
+            yield DeviceBatch(
+                images_NCHW=images.to(device),
+                labels_N=labels.to(device),
+                weights_N=torch.ones(len(labels), device=device),
+                keys=(),
+                size=len(labels),
+                state=None,
+            )
+
+    def close(self) -> None:
+        """Leave the workers to webdataset, which ends them with the iterator."""
+
+
+def to_device(batch: Batch, *, numerics: Numerics, num_classes: int) -> DeviceBatch:
+    """Return a host batch on the device, normalized.
+
+    Raises: DataMismatchError: a label outside 0..num_classes-1, naming its key.
+    """
+    require_labels(batch.labels, num_classes=num_classes, keys=batch.keys)
+    images, labels, weights = (_move(part, numerics.device) for part in (batch.images, batch.labels, batch.weights))
+    return DeviceBatch(
+        images_NCHW=normalize(images, channels_last=numerics.channels_last),
+        labels_N=labels,
+        weights_N=weights,
+        keys=batch.keys,
+        size=len(batch.labels),
+        state=dict(batch.state),
+    )
+
+
+def require_labels(labels_N: Tensor, *, num_classes: int, keys: tuple[str | None, ...]) -> None:
+    """Refuse labels outside 0..num_classes-1.
+
+    Raises: DataMismatchError: naming the first such label and its key.
+    """
+    wrong = ((labels_N < 0) | (labels_N >= num_classes)).nonzero()
+    if len(wrong):
+        row = int(wrong[0, 0])
+        name = f"'{keys[row]}': " if row < len(keys) and keys[row] is not None else ""
+        raise DataMismatchError(
+            f"{name}label {int(labels_N[row])} is outside 0..{num_classes - 1}. Set model.num_classes, or mend the labels."
+        )
+
+
+def _move(tensor: Tensor, device: torch.device) -> Tensor:
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)

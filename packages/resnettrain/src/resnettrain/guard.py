@@ -1,0 +1,66 @@
+"""The watch over the loss: a batch that makes it NaN or infinite gets no update, and the host learns of it without waiting.
+
+The device keeps a flag that, once raised, makes the fused optimizer skip this update and all after it; the host reads the
+flags at reports and before every checkpoint, and then names the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from resnettrain.errors import NonFiniteLossError
+
+__all__ = ["FiniteGuard"]
+
+_SHOWN_KEYS = 8
+# Bounds what is remembered where reports are rare: one wait for the device in this many steps.
+_MOST_UNREAD = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    flag: Tensor
+    loss: Tensor
+    epoch: int
+    samples: int
+    keys: Sequence[str | None]
+
+
+class FiniteGuard:
+    """Flags of the steps that the host has not looked at yet."""
+
+    def __init__(self, *, device: torch.device) -> None:
+        self._flag = torch.zeros((), device=device)
+        self._unread: list[_Step] = []
+
+    def watch(self, loss: Tensor, *, epoch: int, samples: int, keys: Sequence[str | None]) -> Tensor:
+        """Return the flag for the optimizer's `found_inf`: 1 from the first non-finite loss on, else 0.
+
+        Args: samples: consumed before this batch.
+        """
+        if len(self._unread) >= _MOST_UNREAD:
+            self.check()
+        finite = torch.isfinite(loss.detach())
+        self._flag = torch.maximum(self._flag, (~finite).to(torch.float32))
+        self._unread.append(_Step(self._flag, loss.detach(), epoch, samples, keys))
+        return self._flag
+
+    def check(self) -> None:
+        """Look at the flags of all steps since the last look. Waits for the device.
+
+        Raises: NonFiniteLossError: naming epoch, position and keys of the first bad batch.
+        """
+        steps, self._unread = self._unread, []
+        if not steps or steps[-1].flag.item() == 0:
+            return
+        first = next(step for step in steps if step.flag.item() != 0)
+        keys = [str(key) for key in first.keys if key is not None]
+        shown = ", ".join(keys[:_SHOWN_KEYS]) + (f" and {len(keys) - _SHOWN_KEYS} more" if len(keys) > _SHOWN_KEYS else "")
+        raise NonFiniteLossError(
+            f"epoch {first.epoch + 1}, sample {first.samples}: the loss is {first.loss.item()}; its update was not made. "
+            f"Keys of the batch: {shown or 'unknown'}. Lower optim.lr, lengthen the warm-up, or look at these samples."
+        )

@@ -1,0 +1,81 @@
+"""Device, precision and determinism: what `runtime` says, worked out, and put back as it was afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+
+from resnettrain.config import RuntimeConfig
+from resnettrain.errors import ConfigError
+
+__all__ = ["Numerics", "global_switches"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numerics:
+    """The device of a run and how it computes there."""
+
+    device: torch.device
+    precision: str
+    channels_last: bool
+    deterministic: bool
+
+    @classmethod
+    def of(cls, runtime: RuntimeConfig) -> Numerics:
+        """Work out "auto" and None: CUDA where there is one, bf16 and channels_last there, deterministic on the CPU.
+
+        Raises: ConfigError: a device that torch does not know or does not find.
+        """
+        device = _device(runtime.device)
+        on_cuda = device.type == "cuda"
+        return cls(
+            device=device,
+            precision=runtime.precision if runtime.precision != "auto" else "bf16" if on_cuda else "fp32",
+            channels_last=runtime.channels_last if runtime.channels_last is not None else on_cuda,
+            deterministic=runtime.deterministic if runtime.deterministic is not None else device.type == "cpu",
+        )
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Return the context of a forward pass."""
+        if self.precision == "bf16":
+            return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return nullcontext()
+
+    def place(self, model: torch.nn.Module) -> torch.nn.Module:
+        """Move a model to the device, in the memory format of the run."""
+        model = model.to(self.device)
+        return model.to(memory_format=torch.channels_last) if self.channels_last else model  # type: ignore[call-overload]  # torch's overloads leave this one out
+
+
+@contextmanager
+def global_switches(numerics: Numerics, *, threads: int | None) -> Iterator[None]:
+    """Set torch's process-wide switches for the time of a run, and put them back."""
+    was_deterministic = torch.are_deterministic_algorithms_enabled()
+    was_warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    was_benchmark = torch.backends.cudnn.benchmark
+    was_threads = torch.get_num_threads()
+    try:
+        torch.use_deterministic_algorithms(numerics.deterministic)
+        torch.backends.cudnn.benchmark = not numerics.deterministic
+        if threads is not None:
+            torch.set_num_threads(threads)
+        yield
+    finally:
+        torch.use_deterministic_algorithms(was_deterministic, warn_only=was_warn_only)
+        torch.backends.cudnn.benchmark = was_benchmark
+        torch.set_num_threads(was_threads)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"runtime.device: '{name}' is no device; use auto, cpu, cuda or cuda:0.") from None
+    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
+        raise ConfigError(f"runtime.device: '{name}' is not here; {torch.cuda.device_count()} CUDA devices are found.")
+    return device

@@ -1,0 +1,101 @@
+"""The folder of one run: `config.toml`, `metrics.jsonl`, `checkpoints/`. Owns names and the continuing of a log.
+
+metrics.jsonl holds one JSON object a line with `schema_version`, `kind` (train, val, end), `epoch`, `samples`, `time`
+(seconds since 1970) and the figures of its kind.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from resnettrain.errors import RunFolderError
+
+__all__ = ["SCHEMA_VERSION", "RunLog", "new_run_dir", "read_metrics"]
+
+log = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 1
+_RUNS = Path("runs")
+
+
+def new_run_dir(recipe: str, *, now: time.struct_time | None = None) -> Path:
+    """Return `runs/<time>-<recipe>`, with a number behind it where that is taken. Creates nothing."""
+    base = _RUNS / f"{time.strftime('%Y%m%d-%H%M%S', now or time.localtime())}-{recipe}"
+    path, number = base, 2
+    while path.exists():
+        path, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return path
+
+
+def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
+    """Return the records of a run's metrics.jsonl in order; a line that a kill cut short is left out."""
+    path = run_dir / "metrics.jsonl"
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in _whole_lines(path)]
+
+
+class RunLog:
+    """An open run folder. Lines reach the file as they are written.
+
+    Args: config_toml: kept as config.toml.  keep_lines: None for a new run; for one that goes on, how many lines its
+    checkpoint had seen: the rest are of work that is done again, and go.
+    Raises: RunFolderError: a new run in a folder that is not empty; a folder that cannot be written.
+    """
+
+    def __init__(self, run_dir: Path, *, config_toml: str, keep_lines: int | None = None) -> None:
+        if keep_lines is None and run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
+            raise RunFolderError(f"{run_dir}: the run folder is not empty. Name another, or go on with --resume {run_dir}.")
+        self.run_dir = run_dir
+        self.checkpoint_dir = run_dir / "checkpoints"
+        path = run_dir / "metrics.jsonl"
+        try:
+            self.checkpoint_dir.mkdir(parents=True, exist_ok=True)
+            _replace_text(run_dir / "config.toml", config_toml)
+            kept = _whole_lines(path)[:keep_lines] if keep_lines is not None and path.exists() else []
+            _replace_text(path, "".join(kept))
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise RunFolderError(f"{run_dir}: cannot write the run folder ({error.strerror}).") from error
+        self.num_lines = len(kept)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def write(self, kind: str, figures: Mapping[str, object]) -> None:
+        """Append one record; a figure that JSON has no word for (NaN) becomes null."""
+        record = {"schema_version": SCHEMA_VERSION, "kind": kind, **figures, "time": round(time.time(), 3)}
+        plain = {key: None if isinstance(value, float) and value - value != 0 else value for key, value in record.items()}
+        self._file.write(json.dumps(plain, allow_nan=False) + "\n")
+        self._file.flush()
+        self.num_lines += 1
+
+    def close(self) -> None:
+        """Close the file; closing twice is no error."""
+        self._file.close()
+
+
+def _whole_lines(path: Path) -> list[str]:
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [line for line in lines if line.endswith("\n")]
+
+
+def _replace_text(path: Path, text: str) -> None:
+    temporary = path.with_name(f".tmp-{path.name}")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

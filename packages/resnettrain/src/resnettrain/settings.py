@@ -1,0 +1,210 @@
+"""Settings as text: TOML in and out, `section.key=value` overrides, and who wins over whom.
+
+Precedence: recipe < file < overrides < flags. Types are checked strictly: a string is no number, 1 is no `true`, and an
+unknown key is an error that names the nearest one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from resnettrain.config import TrainConfig
+from resnettrain.errors import ConfigError
+from resnettrain.recipes import DEFAULT_RECIPE, recipe
+
+__all__ = [
+    "from_toml",
+    "read_toml",
+    "resolve_config",
+    "to_mapping",
+    "to_toml",
+    "with_overrides",
+    "with_values",
+]
+
+_Config = TypeVar("_Config")
+_OPENERS = "[{\"'"
+_WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "true or false", Path: "a path"}
+
+
+def resolve_config(
+    *,
+    recipe_name: str | None = None,
+    file: Path | None = None,
+    overrides: Sequence[str] = (),
+    flags: Mapping[str, Any] | None = None,
+) -> TrainConfig:
+    """Return the settings of a run from everything that was said, the later one winning.
+
+    Args: flags: dotted key -> value; None values are flags that were not given.
+    Raises: ConfigError: an unknown key, a wrong type, a value out of range.
+    """
+    values = _read_file(file) if file is not None else {}
+    name = recipe_name or values.get("recipe", DEFAULT_RECIPE)
+    if not isinstance(name, str):
+        raise ConfigError(f"recipe: expected a string, got {name!r}.")
+    config = with_values(recipe(name), {**values, "recipe": name})
+    config = with_overrides(config, overrides)
+    for key, value in (flags or {}).items():
+        if value is not None:
+            config = with_values(config, _nested(key, value))
+    return config
+
+
+def read_toml(path: Path) -> TrainConfig:
+    """Return the settings in a TOML file over those of the recipe it names."""
+    return resolve_config(file=path)
+
+
+def from_toml(text: str) -> TrainConfig:
+    """Return the settings in a TOML text over those of the recipe it names."""
+    values = _parse(text, "the TOML text")
+    return with_values(recipe(str(values.get("recipe", DEFAULT_RECIPE))), values)
+
+
+def to_toml(config: TrainConfig) -> str:
+    """Return the settings as TOML; what is None is left out, since TOML has no word for it."""
+    import tomli_w
+
+    return tomli_w.dumps(to_mapping(config))
+
+
+def to_mapping(config: object) -> dict[str, Any]:
+    """Return a dataclass as nested plain dicts of str, numbers, bools and lists, without its None values."""
+    plain: dict[str, Any] = {}
+    for item in fields(cast(Any, config)):
+        value = getattr(config, item.name)
+        if is_dataclass(value):
+            plain[item.name] = to_mapping(value)
+        elif value is not None:
+            plain[item.name] = _plain(value)
+    return plain
+
+
+def with_overrides(config: TrainConfig, overrides: Sequence[str]) -> TrainConfig:
+    """Return the settings with each `section.key=value` applied; the value is read as TOML.
+
+    Raises: ConfigError: no '=', a value that is not TOML, an unknown key, a wrong type.
+    """
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"--set {text}: expected section.key=value, such as optim.lr=0.1.")
+        config = with_values(config, _nested(key.strip(), _override_value(key.strip(), value.strip())))
+    return config
+
+
+def with_values(config: _Config, values: Mapping[str, Any], *, where: str = "") -> _Config:
+    """Return a copy of a config dataclass with nested values replaced, types checked strictly.
+
+    Raises: ConfigError: an unknown key, with the nearest name; a wrong type; a value out of range.
+    """
+    hints = get_type_hints(type(config))
+    made = {item.name: getattr(config, item.name) for item in fields(cast(Any, config))}
+    for key, value in values.items():
+        path = f"{where}{key}"
+        if key not in made:
+            raise ConfigError(_unknown(path, list(made), where))
+        if is_dataclass(made[key]):
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{path}: is a section; set one of its keys, such as {path}.{_first_key(made[key])}.")
+            made[key] = with_values(made[key], value, where=f"{path}.")
+        else:
+            made[key] = _typed(path, value, hints[key])
+    return type(config)(**made)
+
+
+def _override_value(key: str, value: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError as error:
+        if value and value[0] not in _OPENERS:
+            # A bare word: the shell has eaten the quotes of schedule.kind="cosine".
+            return value
+        raise ConfigError(f"--set {key}={value}: the value is not TOML ({error}).") from None
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return cast("dict[str, Any]", value)
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from error
+    return _parse(text, str(path))
+
+
+def _parse(text: str, name: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: not TOML: {error}.") from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _first_key(section: object) -> str:
+    return fields(cast(Any, section))[0].name
+
+
+def _unknown(path: str, names: list[str], where: str) -> str:
+    key = path.rpartition(".")[2]
+    near = [f"{where}{name}" for name in difflib.get_close_matches(key, names, n=1)] or _same_key_elsewhere(key)
+    hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(names)}."
+    return f"{path}: unknown key. {hint}"
+
+
+def _same_key_elsewhere(key: str) -> list[str]:
+    found: dict[str, str] = {}
+    for item in fields(TrainConfig):
+        if item.default_factory is not MISSING:
+            found |= {inner.name: f"{item.name}.{inner.name}" for inner in fields(cast(Any, item.default_factory()))}
+    return [found[name] for name in difflib.get_close_matches(key, found, n=1)]
+
+
+def _typed(path: str, value: Any, hint: Any) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        inner = [item for item in arguments if item is not type(None)]
+        return None if value is None else _typed(path, value, inner[0])
+    if origin is Literal:
+        if value not in arguments or not isinstance(value, str):
+            raise ConfigError(f"{path}: {value!r} must be one of {', '.join(map(str, arguments))}.")
+        return value
+    if origin is tuple:
+        return _typed_tuple(path, value, arguments)
+    return _typed_scalar(path, value, hint)
+
+
+def _typed_tuple(path: str, value: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ConfigError(f"{path}: expected a list, got {value!r}.")
+    if arguments[-1] is Ellipsis:
+        return tuple(_typed(f"{path}[{i}]", item, arguments[0]) for i, item in enumerate(value))
+    if len(value) != len(arguments):
+        raise ConfigError(f"{path}: expected {len(arguments)} values, got {len(value)}.")
+    return tuple(_typed(f"{path}[{i}]", item, kind) for i, (item, kind) in enumerate(zip(value, arguments, strict=True)))
+
+
+def _typed_scalar(path: str, value: Any, kind: type) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is Path and isinstance(value, (str, Path)):
+        return Path(value)
+    if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        return value
+    raise ConfigError(f"{path}: expected {_WORDS.get(kind, kind.__name__)}, got {value!r}.")

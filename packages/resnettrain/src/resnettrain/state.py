@@ -1,0 +1,115 @@
+"""Where a run stands, and what of it goes into a checkpoint and comes back.
+
+A checkpoint is a dict of plain values and tensors: format, version, versions (of torch and Python), model, optimizer, rng,
+progress (samples, updates, epoch ...), loader (the data position), window (losses not reported yet), identity (what must
+fit on resume), config, metrics_lines.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchvision
+from torch import nn
+
+from resnettrain.config import TrainConfig
+from resnettrain.errors import CheckpointError
+from resnettrain.metrics import Window
+from resnettrain.recipes import recipe
+from resnettrain.settings import to_mapping, with_values
+
+__all__ = ["FORMAT_VERSION", "Identity", "TrainState", "config_of", "identity_of", "pack_content", "unpack_content"]
+
+FORMAT_VERSION = 1
+_FORMAT = "resnettrain-checkpoint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What a checkpoint and a run must agree on. `digest` is the training set's, None where it is unknown."""
+
+    model: str
+    num_classes: int
+    image_size: int
+    batch_size: int
+    digest: str | None
+    classes: tuple[str, ...] | None
+
+
+@dataclass(slots=True, kw_only=True)
+class TrainState:
+    """The clock of a run: samples consumed over all ranks, and what derives from it.
+
+    `batch` counts the batches of `epoch` that are done; `loader` is the data position after the last of them.
+    """
+
+    samples: int = 0
+    updates: int = 0
+    epoch: int = 0
+    batch: int = 0
+    best_top1: float | None = None
+    loader: dict[str, Any] | None = None
+
+
+def pack_content(
+    *, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainState, window: Window, identity: Identity,
+    config: TrainConfig, metrics_lines: int,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the content of a checkpoint: plain values and tensors only, so that it loads with weights_only."""
+    progress = asdict(state)
+    loader = progress.pop("loader")
+    return {
+        "format": _FORMAT,
+        "version": FORMAT_VERSION,
+        "versions": {
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "torchvision": str(torchvision.__version__),
+        },
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "rng": {"torch": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []},
+        "progress": progress,
+        "loader": loader,
+        "window": window.state(),
+        "identity": {**asdict(identity), "classes": list(identity.classes) if identity.classes is not None else None},
+        "config": to_mapping(replace(config, run_dir=None)),
+        "metrics_lines": metrics_lines,
+    }
+
+
+def unpack_content(
+    content: Mapping[str, Any], *, model: nn.Module, optimizer: torch.optim.Optimizer, window: Window, device: torch.device
+) -> TrainState:
+    """Put a checkpoint's content into the parts of a run, torch's RNGs included; return where the run stands."""
+    model.load_state_dict(content["model"])
+    optimizer.load_state_dict(content["optimizer"])
+    window.load(content["window"], device=device)
+    torch.set_rng_state(content["rng"]["torch"])
+    if device.type == "cuda" and len(content["rng"]["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(content["rng"]["cuda"])
+    return TrainState(**content["progress"], loader=content["loader"])
+
+
+def identity_of(content: Mapping[str, Any], *, path: Path) -> Identity:
+    """Return what a checkpoint was made with.
+
+    Raises: CheckpointError: it is of another program or of a later version.
+    """
+    if content.get("format") != _FORMAT:
+        raise CheckpointError(f"{path}: not a checkpoint of this program.")
+    if content["version"] != FORMAT_VERSION:
+        raise CheckpointError(f"{path}: checkpoint version {content['version']}; this program reads {FORMAT_VERSION}.")
+    identity = dict(content["identity"])
+    classes = identity.pop("classes")
+    return Identity(**identity, classes=tuple(classes) if classes is not None else None)
+
+
+def config_of(content: Mapping[str, Any]) -> TrainConfig:
+    """Return the settings that a checkpoint's run was made with; `run_dir` is None."""
+    return with_values(recipe(content["config"]["recipe"]), content["config"])

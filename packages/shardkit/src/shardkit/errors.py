@@ -1,0 +1,91 @@
+"""Every error shardkit raises. Each message says where, what, and what to do; each survives pickling."""
+
+from __future__ import annotations
+
+import functools
+
+__all__ = [
+    "IndexFileError",
+    "ManifestError",
+    "OutputExistsError",
+    "PackError",
+    "PatternError",
+    "PictureError",
+    "ShardReadError",
+    "ShardkitError",
+    "printable",
+]
+
+
+def printable(name: str) -> str:
+    """Return the name as valid, visible text: bytes that are not UTF-8 and control characters are escaped."""
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+class ShardkitError(Exception):
+    """Base of every error of this package."""
+
+
+class PatternError(ShardkitError, ValueError):
+    """A shard pattern that cannot be expanded, or matches nothing."""
+
+
+class IndexFileError(ShardkitError, ValueError):
+    """An index file that cannot be read, or does not belong to its shard."""
+
+
+class ManifestError(ShardkitError, ValueError):
+    """A manifest file that cannot be read, or contradicts its shards."""
+
+
+class PackError(ShardkitError):
+    """Shards that cannot be made as asked."""
+
+
+class OutputExistsError(PackError):
+    """Output that is already there and was not to be overwritten."""
+
+
+class PictureError(ShardkitError, ValueError):
+    """A picture that cannot be decoded whole, with the rule it breaks."""
+
+    def __init__(self, reason: str, rule: str = "WDS040") -> None:
+        super().__init__(reason, rule)
+        self.reason = reason
+        self.rule = rule
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class ShardReadError(ShardkitError, OSError):
+    """Bytes of a shard that cannot be read as a tar of whole samples.
+
+    Attributes: shard; member (None: no member concerned); offset in bytes from the start of the tar; rule id; remedy.
+    """
+
+    def __init__(
+        self,
+        shard: str,
+        reason: str,
+        *,
+        rule: str,
+        member: str | None = None,
+        offset: int | None = None,
+        remedy: str = "",
+    ) -> None:
+        where = "" if member is None else f" '{printable(member)}'"
+        where += "" if offset is None else f" at byte {offset}"
+        advice = f". {remedy}" if remedy else ""
+        super().__init__(f"{shard}:{where}{':' if where else ''} {reason} ({rule}){advice}")
+        self.shard = shard
+        self.reason = reason
+        self.rule = rule
+        self.member = member
+        self.offset = offset
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[object, ...]:
+        fields = {"rule": self.rule, "member": self.member, "offset": self.offset, "remedy": self.remedy}
+        return functools.partial(ShardReadError, self.shard, self.reason, **fields), ()

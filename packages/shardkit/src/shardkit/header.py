@@ -1,0 +1,159 @@
+"""One 512-byte tar header -> its fields, and back. Pure: no I/O.
+
+Reads ustar, pax, GNU and old (v7) headers; writes ustar, with a pax record before a name that ustar cannot hold.
+Spec: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar Format".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "BLOCK_BYTES",
+    "Header",
+    "HeaderError",
+    "build_headers",
+    "padded",
+    "parse_header",
+    "parse_pax_records",
+]
+
+BLOCK_BYTES = 512
+_NAME_BYTES = 100
+_PREFIX_BYTES = 155
+_REGULAR = b"0"
+
+
+class HeaderError(ValueError):
+    """A block that is no tar header; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The fields of a header that matter here. Names are raw bytes, ``kind`` is the type flag, ``size`` is in bytes."""
+
+    name: bytes
+    size: int
+    kind: bytes
+    linkname: bytes
+
+
+def padded(num_bytes: int) -> int:
+    """Return the number of bytes that content of this length takes up in a tar: the next multiple of 512."""
+    return -(-num_bytes // BLOCK_BYTES) * BLOCK_BYTES
+
+
+def parse_header(block: bytes) -> Header:
+    """Return the fields of a header block of 512 bytes.
+
+    Raises: HeaderError: a wrong checksum, or a number that is none or is negative.
+    """
+    stored = _number(block[148:156])
+    without_field = sum(block[:148]) + 256 + sum(block[156:])
+    if stored != without_field and stored != _signed_sum(block):
+        raise HeaderError(f"header checksum is {without_field}, the header says {stored}")
+    size = _number(block[124:136])
+    if size < 0:
+        raise HeaderError(f"negative size {size}")
+    name = block[:100].partition(b"\0")[0]
+    kind = block[156:157]
+    # GNU headers ("ustar  ") keep times where POSIX keeps the prefix.
+    if block[257:263] == b"ustar\0" and block[345]:
+        name = block[345:500].partition(b"\0")[0] + b"/" + name
+    if kind in b"\0" and name.endswith(b"/"):
+        kind = b"5"
+    return Header(name=name, size=size, kind=kind, linkname=block[157:257].partition(b"\0")[0])
+
+
+def parse_pax_records(content: bytes) -> dict[str, bytes]:
+    """Return the ``length keyword=value`` records of a pax extended header.
+
+    Raises: HeaderError: a record whose length field is wrong.
+    """
+    records: dict[str, bytes] = {}
+    position = 0
+    while position < len(content) and content[position] != 0:
+        digits, space, _ = content[position : position + 20].partition(b" ")
+        end = position + int(digits) if digits.isdigit() else 0
+        keyword, equals, value = content[position + len(digits) + 1 : end - 1].partition(b"=")
+        if not space or not equals or end > len(content) or content[end - 1 : end] != b"\n":
+            raise HeaderError("pax record with a wrong length")
+        records[keyword.decode("utf-8", "replace")] = value
+        position = end
+    return records
+
+
+def build_headers(name: str, *, num_bytes: int) -> bytes:
+    """Return the header block(s) of a regular file: mode 0644, owner 0, time 0, so that equal input gives equal bytes.
+
+    One ustar block, or three with a pax record where the name does not fit into ustar.
+    Raises: HeaderError: a name that no tar can store (empty, or with a NUL), or content of 8 GiB and more.
+    """
+    raw = name.encode("utf-8", "surrogateescape")
+    if not raw or b"\0" in raw:
+        raise HeaderError(f"{name!r} cannot be a member name")
+    if num_bytes >= 8**11:
+        raise HeaderError(f"{num_bytes} bytes: members of 8 GiB and more are not written")
+    fitting = _split_for_ustar(raw)
+    if fitting is not None:
+        return _block(fitting[0], prefix=fitting[1], num_bytes=num_bytes, kind=_REGULAR)
+    record = _pax_record(b"path", raw)
+    pax = _block(b"././@PaxHeader", prefix=b"", num_bytes=len(record), kind=b"x")
+    record = record.ljust(padded(len(record)), b"\0")
+    return pax + record + _block(raw[:100], prefix=b"", num_bytes=num_bytes, kind=_REGULAR)
+
+
+def _split_for_ustar(raw: bytes) -> tuple[bytes, bytes] | None:
+    """Return (name, prefix) as ustar holds them, or None where they do not fit."""
+    if len(raw) <= _NAME_BYTES:
+        return raw, b""
+    for slash in range(len(raw) - 1, 0, -1):
+        if raw[slash : slash + 1] == b"/" and slash <= _PREFIX_BYTES and 0 < len(raw) - slash - 1 <= _NAME_BYTES:
+            return raw[slash + 1 :], raw[:slash]
+    return None
+
+
+def _pax_record(keyword: bytes, value: bytes) -> bytes:
+    """Write one record; its length field counts its own digits too."""
+    body = b" " + keyword + b"=" + value + b"\n"
+    length = len(body) + 1
+    while len(str(length)) + len(body) != length:
+        length = len(str(length)) + len(body)
+    return str(length).encode() + body
+
+
+def _block(name: bytes, *, prefix: bytes, num_bytes: int, kind: bytes) -> bytes:
+    fields = b"".join(
+        (
+            name.ljust(100, b"\0"),
+            b"0000644\0",
+            b"0000000\0" * 2,
+            b"%011o\0" % num_bytes,
+            b"00000000000\0",
+            b" " * 8,
+            kind.ljust(101, b"\0"),
+            b"ustar\00000".ljust(72, b"\0"),
+            b"0000000\0" * 2,
+            prefix.ljust(167, b"\0"),
+        )
+    )
+    return fields[:148] + b"%06o\0 " % sum(fields) + fields[156:]
+
+
+def _number(field: bytes) -> int:
+    """Read an octal number, or a base-256 one where the first bit is set (GNU, for large files)."""
+    if field[0] & 0x80:
+        value = int.from_bytes(field, "big", signed=False) & ((1 << (8 * len(field) - 1)) - 1)
+        return value - (1 << (8 * len(field) - 1)) if field[0] & 0x40 else value
+    digits = field.partition(b"\0")[0].strip()
+    if not digits:
+        return 0
+    if digits.strip(b"01234567"):
+        raise HeaderError(f"{digits!r} is not an octal number")
+    return int(digits, 8)
+
+
+def _signed_sum(block: bytes) -> int:
+    """Return the checksum as tars of signed-char machines computed it."""
+    signed = sum(b - 256 if b > 127 else b for b in block[:148]) + sum(b - 256 if b > 127 else b for b in block[156:])
+    return signed + 256

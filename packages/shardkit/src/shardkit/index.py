@@ -1,0 +1,206 @@
+"""The index of one shard: where each sample and each of its members lies. Built from the shard, kept as JSON beside it.
+
+Format ``shardkit-index`` version 1: one JSON object; per-sample columns as lists of equal length, numbers in bytes,
+-1 where a sample lacks a member or an integer label. Columns, not objects, so that a million samples are a few arrays.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from shardkit.atomic import write_atomically
+from shardkit.errors import IndexFileError, ShardReadError
+from shardkit.header import padded
+from shardkit.keys import LABEL_EXTENSION
+from shardkit.labels import parse_label
+from shardkit.reader import Group, group_members, require_ending, whole_groups
+from shardkit.source import open_source
+from shardkit.walk import ShardWalk
+
+__all__ = [
+    "INDEX_SUFFIX",
+    "ShardIndex",
+    "build_index",
+    "file_checksum",
+    "index_from_json",
+    "index_of_groups",
+    "index_path_of",
+    "read_index",
+    "write_index",
+]
+
+INDEX_SUFFIX = ".index.json"
+_FORMAT = "shardkit-index"
+_VERSION = 1
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardIndex:
+    """Where the samples of one shard lie.
+
+    ``checksum``: XXH3 (128 bits, hex) of the whole file. ``labels``: (n,), -1 where there is no integer. ``offsets``:
+    (n,) byte of a sample's first header. ``sizes``: (n,) bytes from there to the end of its last member's padding.
+    ``member_offsets``, ``member_sizes``: (n, extensions) bytes of the contents, -1 where a sample lacks the member.
+    ``origins``: (n,) the source file of each sample, or empty.
+    """
+
+    shard: str
+    num_bytes: int
+    checksum: str
+    extensions: tuple[str, ...]
+    keys: tuple[str, ...]
+    labels: Int64s
+    offsets: Int64s
+    sizes: Int64s
+    member_offsets: Int64s
+    member_sizes: Int64s
+    origins: tuple[str, ...] = ()
+
+    @property
+    def num_samples(self) -> int:
+        """The number of samples in the shard."""
+        return len(self.keys)
+
+
+def index_path_of(shard: str) -> str:
+    """Return the path or URL of a shard's index: beside the shard, named after it."""
+    location, question, query = shard.partition("?")
+    return location + INDEX_SUFFIX + question + query
+
+
+def file_checksum(path: Path) -> str:
+    """Return the XXH3 checksum of a file (128 bits, hex), read in pieces."""
+    state = xxhash.xxh3_128()
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            state.update(piece)
+    return state.hexdigest()
+
+
+def build_index(path: Path) -> ShardIndex:
+    """Read a local, uncompressed shard once and index it.
+
+    A sample that lacks a member is indexed as it is; a shard whose bytes or order are damaged is not indexed at all.
+    Raises: ShardReadError: damage, parts apart, a duplicate, a second archive; gzip (WDS012). OSError.
+    """
+    shard = str(path)
+    with open_source(path) as source:
+        if source.compressed:
+            reason = "gzip: samples cannot be read at an offset"
+            raise ShardReadError(shard, reason, rule="WDS012", remedy=f"Unpack it: gunzip -c {shard}")
+        walk = ShardWalk(source, shard=shard, want=lambda member: member.name.lower().endswith("." + LABEL_EXTENSION))
+        groups = list(whole_groups(group_members(walk), shard=shard))
+        require_ending(walk.ending, shard=shard, num_samples=len(groups))
+    return index_of_groups(groups, shard=path.name, num_bytes=path.stat().st_size, checksum=file_checksum(path))
+
+
+def index_of_groups(groups: list[Group], *, shard: str, num_bytes: int, checksum: str) -> ShardIndex:
+    """Put the samples of a shard into columns; label contents must be in the groups."""
+    extensions = tuple(sorted({extension for group in groups for extension, _, _ in group.parts}))
+    column = {extension: i for i, extension in enumerate(extensions)}
+    member_offsets = np.full((len(groups), len(extensions)), -1, np.int64)
+    member_sizes = np.full((len(groups), len(extensions)), -1, np.int64)
+    labels = np.full(len(groups), -1, np.int64)
+    offsets = np.zeros(len(groups), np.int64)
+    sizes = np.zeros(len(groups), np.int64)
+    for row, group in enumerate(groups):
+        for extension, member, content in group.parts:
+            member_offsets[row, column[extension]] = member.offset
+            member_sizes[row, column[extension]] = member.size
+            if extension == LABEL_EXTENSION and content is not None:
+                label = parse_label(content)
+                labels[row] = -1 if label is None else label
+        last = group.parts[-1][1]
+        offsets[row] = group.offset
+        sizes[row] = last.offset + padded(last.size) - group.offset
+    return ShardIndex(
+        shard=shard,
+        num_bytes=num_bytes,
+        checksum=checksum,
+        extensions=extensions,
+        keys=tuple(str(group.key) for group in groups),
+        labels=labels,
+        offsets=offsets,
+        sizes=sizes,
+        member_offsets=member_offsets,
+        member_sizes=member_sizes,
+    )
+
+
+def write_index(index: ShardIndex, path: Path) -> None:
+    """Write the index atomically, replacing one that is there. Raises: OSError."""
+    write_atomically(path, index_to_json(index), replace=True)
+
+
+def index_to_json(index: ShardIndex) -> bytes:
+    """Return the index in its file format."""
+    document = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "shard": index.shard,
+        "num_bytes": index.num_bytes,
+        "xxh3_128": index.checksum,
+        "extensions": list(index.extensions),
+        "keys": list(index.keys),
+        "labels": index.labels.tolist(),
+        "offsets": index.offsets.tolist(),
+        "sizes": index.sizes.tolist(),
+        "member_offsets": {e: index.member_offsets[:, i].tolist() for i, e in enumerate(index.extensions)},
+        "member_sizes": {e: index.member_sizes[:, i].tolist() for i, e in enumerate(index.extensions)},
+    }
+    if index.origins:
+        document["origins"] = list(index.origins)
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+def read_index(path: Path) -> ShardIndex:
+    """Read an index file. Raises: IndexFileError: no index, or of an unknown version. OSError."""
+    try:
+        return index_from_json(path.read_bytes())
+    except IndexFileError as error:
+        raise IndexFileError(f"{path}: {error}. Delete it and index the shard again") from error
+
+
+def index_from_json(data: bytes) -> ShardIndex:
+    """Return the index that these bytes hold. Raises: IndexFileError: no index, or of an unknown version."""
+    try:
+        document = json.loads(data)
+        if document["format"] != _FORMAT or document["version"] != _VERSION:
+            raise IndexFileError(f"format {document['format']!r} version {document['version']!r} is not known here")
+        extensions = tuple(document["extensions"])
+        index = ShardIndex(
+            shard=document["shard"],
+            num_bytes=document["num_bytes"],
+            checksum=document["xxh3_128"],
+            extensions=extensions,
+            keys=tuple(document["keys"]),
+            labels=np.array(document["labels"], np.int64),
+            offsets=np.array(document["offsets"], np.int64),
+            sizes=np.array(document["sizes"], np.int64),
+            member_offsets=_columns(document, "member_offsets"),
+            member_sizes=_columns(document, "member_sizes"),
+            origins=tuple(document.get("origins", ())),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, IndexFileError):
+            raise
+        raise IndexFileError(f"not an index file ({type(error).__name__}: {error})") from error
+    lengths = {len(column) for column in (index.keys, index.labels, index.offsets, index.sizes)}
+    if len(lengths) != 1 or (index.origins and len(index.origins) != index.num_samples):
+        raise IndexFileError("columns of different lengths")
+    return index
+
+
+def _columns(document: dict[str, Any], field: str) -> Int64s:
+    """Return the columns that the file keeps by extension as one array: int64 (samples, extensions)."""
+    columns = [document[field][extension] for extension in document["extensions"]]
+    return np.array(columns, np.int64).T if columns else np.empty((len(document["keys"]), 0), np.int64)

@@ -1,0 +1,154 @@
+"""The manifest of a dataset: its shards with counts, bytes and checksums, its classes, its digest. One JSON file.
+
+Format ``shardkit-manifest`` version 1, named ``<prefix>.manifest.json`` in the folder of its shards. It holds no date,
+no host and no path, so that equal shards have equal manifests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shardkit.atomic import write_atomically
+from shardkit.errors import ManifestError
+
+__all__ = [
+    "MANIFEST_SUFFIX",
+    "Manifest",
+    "ShardRecord",
+    "dataset_digest",
+    "manifest_from_json",
+    "manifests_in",
+    "read_manifest",
+    "write_manifest",
+]
+
+MANIFEST_SUFFIX = ".manifest.json"
+_FORMAT = "shardkit-manifest"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRecord:
+    """What the manifest says of one shard; ``checksum`` is XXH3 (128 bits, hex) of the whole file."""
+
+    name: str
+    num_samples: int
+    num_bytes: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A dataset as it was packed.
+
+    ``classes``: their names in the order of their numbers. ``class_order``: how that order was made. ``shuffled``:
+    whether samples were packed in shuffled order. ``options``: what the packing was told. ``skipped``: sources left out.
+    """
+
+    name: str
+    split: str
+    seed: int
+    classes: tuple[str, ...]
+    class_order: str
+    shuffled: bool
+    shards: tuple[ShardRecord, ...]
+    options: Mapping[str, object] = field(default_factory=dict)
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def num_samples(self) -> int:
+        """The number of samples in all shards."""
+        return sum(shard.num_samples for shard in self.shards)
+
+    @property
+    def num_bytes(self) -> int:
+        """The number of bytes of all shards."""
+        return sum(shard.num_bytes for shard in self.shards)
+
+    @property
+    def digest(self) -> str:
+        """The identity of the data: see :func:`dataset_digest`."""
+        return dataset_digest(self.shards)
+
+
+def dataset_digest(shards: Iterable[ShardRecord]) -> str:
+    """Return the identity of a dataset, 32 hex digits: over name, sample count and checksum of its shards, as listed.
+
+    No URL, tool version or date is in it, so that a copy elsewhere is the same dataset.
+    """
+    state = hashlib.blake2b(digest_size=16)
+    for shard in shards:
+        state.update(json.dumps([shard.name, shard.num_samples, shard.checksum]).encode() + b"\n")
+    return state.hexdigest()
+
+
+def write_manifest(manifest: Manifest, path: Path, *, replace: bool = False) -> None:
+    """Write the manifest atomically. Raises: OutputExistsError: it is there and not to be replaced. OSError."""
+    document = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "name": manifest.name,
+        "split": manifest.split,
+        "seed": manifest.seed,
+        "num_samples": manifest.num_samples,
+        "num_bytes": manifest.num_bytes,
+        "digest": manifest.digest,
+        "shuffled": manifest.shuffled,
+        "class_order": manifest.class_order,
+        "options": dict(manifest.options),
+        "shards": [
+            {"name": s.name, "num_samples": s.num_samples, "num_bytes": s.num_bytes, "xxh3_128": s.checksum}
+            for s in manifest.shards
+        ],
+        "classes": list(manifest.classes),
+        "skipped": list(manifest.skipped),
+    }
+    write_atomically(path, json.dumps(document, indent=1).encode() + b"\n", replace=replace)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest file. Raises: ManifestError: no manifest, or one that contradicts itself. OSError."""
+    try:
+        return manifest_from_json(path.read_bytes())
+    except ManifestError as error:
+        raise ManifestError(f"{path}: {error}") from error
+
+
+def manifest_from_json(data: bytes) -> Manifest:
+    """Return the manifest that these bytes hold. Raises: ManifestError: none, or one that contradicts itself."""
+    try:
+        document = json.loads(data)
+        if document["format"] != _FORMAT or document["version"] != _VERSION:
+            raise ManifestError(f"format {document['format']!r} version {document['version']!r} is not known here")
+        manifest = Manifest(
+            name=document["name"],
+            split=document["split"],
+            seed=document["seed"],
+            classes=tuple(document["classes"]),
+            class_order=document["class_order"],
+            shuffled=document["shuffled"],
+            shards=tuple(
+                ShardRecord(s["name"], s["num_samples"], s["num_bytes"], s["xxh3_128"]) for s in document["shards"]
+            ),
+            options=document["options"],
+            skipped=tuple(document["skipped"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, ManifestError):
+            raise
+        raise ManifestError(f"not a manifest ({type(error).__name__}: {error})") from error
+    for shard in manifest.shards:
+        if Path(shard.name).name != shard.name or shard.name in ("", ".", ".."):
+            raise ManifestError(f"shard name {shard.name!r} is not a plain file name")
+    if document["digest"] != manifest.digest:
+        raise ManifestError("its digest does not fit its shards: it was edited or damaged")
+    return manifest
+
+
+def manifests_in(folder: Path) -> list[tuple[Path, Manifest]]:
+    """Return the manifests in a folder by name. Raises: ManifestError: one of them cannot be read."""
+    return [(path, read_manifest(path)) for path in sorted(folder.glob("*" + MANIFEST_SUFFIX))]

@@ -1,0 +1,125 @@
+"""Open and decode one picture from its bytes: whole, in its right colours, or not at all.
+
+Owns what a picture is to every other module: format by content, never by name; a limit on pixels that is checked before
+anything is unpacked; truncated data refused, never filled with gray. EXIF rotation is ignored, as torchvision's
+ImageFolder does, so that training and serving agree; :func:`picture_facts` counts such pictures.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from shardkit.errors import PictureError
+
+__all__ = ["MAX_PIXELS", "PictureFacts", "decode_rgb", "load", "open_picture", "picture_facts", "to_rgb"]
+
+# Pillow's own warning threshold: a 24-bit picture of a quarter of a GiB. The largest of ImageNet has 61 megapixels.
+MAX_PIXELS = 89_478_485
+_EXIF_ORIENTATION = 0x0112
+
+
+@dataclass(frozen=True, slots=True)
+class PictureFacts:
+    """What a picture is: format and colour mode as Pillow names them, width and height in pixels, number of frames."""
+
+    format: str
+    mode: str
+    width: int
+    height: int
+    frames: int
+    turned: bool
+    bad_exif: bool
+
+
+def open_picture(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Return the picture, its header read and nothing unpacked yet.
+
+    Raises: PictureError: empty data (WDS043), no picture (WDS040), more than ``max_pixels`` pixels (WDS042).
+    """
+    if not data:
+        raise PictureError("the picture is empty (0 bytes)", "WDS043")
+    try:
+        with warnings.catch_warnings():
+            # Our own limit is checked below, before any pixel is unpacked; EXIF warnings would flood every worker.
+            warnings.simplefilter("ignore")
+            picture = Image.open(io.BytesIO(data))
+    except Image.DecompressionBombError as error:
+        raise PictureError(str(error), "WDS042") from error
+    except UnidentifiedImageError as error:
+        raise PictureError(f"not a picture: it begins with {data[:16]!r}") from error
+    except Exception as error:  # Pillow's format plugins raise many kinds on damaged headers
+        raise PictureError(f"damaged picture header: {error}") from error
+    pixels = picture.width * picture.height
+    if pixels > max_pixels:
+        raise PictureError(
+            f"{picture.width}x{picture.height} = {pixels} pixels, more than the limit of {max_pixels}", "WDS042"
+        )
+    return picture
+
+
+def decode_rgb(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Decode the whole picture to RGB: palette, gray, 16-bit, CMYK and transparent ones in their right colours.
+
+    Raises: PictureError: as :func:`open_picture`, and data that is cut or broken.
+    """
+    return to_rgb(load(open_picture(data, max_pixels=max_pixels)))
+
+
+def picture_facts(data: bytes, *, max_pixels: int = MAX_PIXELS, decode: bool = True) -> PictureFacts:
+    """Return what the picture is; with ``decode``, only if all of it unpacks.
+
+    Raises: PictureError: as :func:`decode_rgb`.
+    """
+    picture = open_picture(data, max_pixels=max_pixels)
+    orientation, bad_exif = _orientation(picture)
+    facts = PictureFacts(
+        format=picture.format or "?",
+        mode=picture.mode,
+        width=picture.width,
+        height=picture.height,
+        frames=getattr(picture, "n_frames", 1),
+        turned=orientation not in (None, 1),
+        bad_exif=bad_exif,
+    )
+    if decode:
+        load(picture)
+    return facts
+
+
+def load(picture: Image.Image) -> Image.Image:
+    """Unpack an opened picture in place and return it. Raises: PictureError: cut or broken data."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            picture.load()
+    except Exception as error:  # Pillow's decoders raise OSError, ValueError, SyntaxError, struct.error and more
+        raise PictureError(f"the picture does not decode: {error}") from error
+    return picture
+
+
+def to_rgb(picture: Image.Image) -> Image.Image:
+    """Return a decoded picture as RGB. Transparent pixels keep their colour, as PIL's ``convert`` leaves it."""
+    if picture.mode == "RGB":
+        return picture
+    if picture.mode.startswith("I"):
+        # 16-bit gray: PIL's own conversion clips at 255, which turns most pictures white.
+        values = np.asarray(picture).astype(np.int64)
+        return Image.fromarray((values.clip(0, 65535) >> 8).astype(np.uint8)).convert("RGB")
+    if picture.mode == "P" and "transparency" in picture.info:
+        picture = picture.convert("RGBA")
+    return picture.convert("RGB")
+
+
+def _orientation(picture: Image.Image) -> tuple[int | None, bool]:
+    """Return (EXIF orientation or None, whether the EXIF data is damaged)."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return picture.getexif().get(_EXIF_ORIENTATION), False
+    except Exception:  # a damaged EXIF block never makes a picture unusable
+        return None, True

@@ -1,0 +1,193 @@
+"""Whole samples of one shard: read forward from a stream, or one by one at their byte offsets.
+
+Owns the step from members to samples for readers that want nothing but good data: the first member out of place is an
+error. Checks that report instead of raising are in ``scan``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from shardkit.errors import ShardReadError
+from shardkit.keys import SampleKey, is_part_of_sample, split_name
+from shardkit.source import MappedSource, stream_source
+from shardkit.walk import Ending, Member, ShardWalk
+
+__all__ = ["Group", "Sample", "ShardFile", "group_members", "iter_samples", "require_ending", "whole_groups"]
+
+log = logging.getLogger(__name__)
+
+_REGROUP = "Sort the members by name and pack the shard again"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sample: its key, the content of its members by extension, and the byte offset of its first header."""
+
+    key: SampleKey
+    members: Mapping[str, bytes]
+    offset: int
+
+
+@dataclass(slots=True)
+class Group:
+    """Members side by side that share a key, each with its extension and, where it was wanted, its content."""
+
+    key: SampleKey
+    parts: list[tuple[str, Member, bytes | None]]
+
+    @property
+    def offset(self) -> int:
+        """The byte offset of the first header."""
+        return self.parts[0][1].header_offset
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether a part is a picture or a label, if only by its last suffix; else these lie beside the samples."""
+        return any(is_part_of_sample(extension) for extension, _, _ in self.parts)
+
+
+def group_members(entries: Iterable[tuple[Member, bytes | None]]) -> Iterator[Group]:
+    """Group neighbouring members by key. Members that belong to no sample (hidden, folders, links) are left out."""
+    group: Group | None = None
+    for member, content in entries:
+        split = split_name(member.name) if member.kind == "file" else None
+        if split is None:
+            continue
+        key, extension = split
+        if group is None or group.key != key:
+            if group is not None:
+                yield group
+            group = Group(key, [])
+        group.parts.append((extension, member, content))
+    if group is not None:
+        yield group
+
+
+def whole_groups(groups: Iterable[Group], *, shard: str) -> Iterator[Group]:
+    """Pass groups on as long as each holds a member once and no key comes back.
+
+    Groups that are no samples (a README, a thumbnail cache) are left out.
+    Raises: ShardReadError: the first member twice in a sample (WDS004), the first key that comes back (WDS020).
+    """
+    seen: set[SampleKey] = set()
+    for group in groups:
+        if not group.is_sample:
+            continue
+        if group.key in seen:
+            reason = "parts of one sample are not side by side"
+            raise ShardReadError(
+                shard, reason, rule="WDS020", member=group.parts[0][1].name, offset=group.offset, remedy=_REGROUP
+            )
+        seen.add(group.key)
+        first: dict[str, Member] = {}
+        for extension, member, _ in group.parts:
+            if extension in first:
+                reason = f"duplicate member name, first at byte {first[extension].header_offset}"
+                raise ShardReadError(
+                    shard,
+                    reason,
+                    rule="WDS004",
+                    member=member.name,
+                    offset=member.header_offset,
+                    remedy="Rename one of them or pack the shard again",
+                )
+            first[extension] = member
+        yield group
+
+
+def iter_samples(stream: BinaryIO, *, shard: str) -> Iterator[Sample]:
+    """Read the samples of a shard forward from a stream (plain or gzip), each only once all of it is there.
+
+    Args: shard: the name for messages.
+    Raises: ShardReadError: at the first damage.
+    """
+    walk = ShardWalk(stream_source(stream), shard=shard, want=_is_part)
+    num_samples = 0
+    for group in whole_groups(group_members(walk), shard=shard):
+        yield _sample(group)
+        num_samples += 1
+    require_ending(walk.ending, shard=shard, num_samples=num_samples)
+
+
+def require_ending(ending: Ending | None, *, shard: str, num_samples: int) -> None:
+    """Refuse a shard that has more samples behind its end; warn of one without an end, which may be cut.
+
+    Nothing inside a file tells a shard cut between two members from one whose writer left the end marker out.
+    Raises: ShardReadError: another archive follows (WDS007).
+    """
+    if ending is not None and ending.next_archive:
+        reason = f"{num_samples} samples, then another archive at byte {ending.trailing_offset}"
+        raise ShardReadError(shard, reason, rule="WDS007", remedy="Split the file at that byte, or pack it again")
+    if ending is not None and not ending.zero_blocks:
+        log.warning("%s: %d samples, end-of-archive marker missing: the file may be cut (WDS005)", shard, num_samples)
+
+
+class ShardFile:
+    """A local, uncompressed shard from which samples are read at their byte offsets. Close it, or use ``with``.
+
+    Raises: OSError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.shard = str(path)
+        self._descriptor: int | None = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+
+    def __enter__(self) -> ShardFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    @property
+    def num_bytes(self) -> int:
+        """The length of the file in bytes."""
+        return os.fstat(self._open_descriptor()).st_size
+
+    def read_sample(self, offset: int, size: int) -> Sample:
+        """Read the sample whose headers and contents lie in ``size`` bytes from ``offset``; verify every header.
+
+        Raises: ShardReadError: the bytes there are not the members of exactly one sample.
+        """
+        data = _read_all(self._open_descriptor(), size=size, offset=offset)
+        walk = ShardWalk(MappedSource(data, first=offset), shard=self.shard, want=_is_part)
+        groups = list(whole_groups(group_members(walk), shard=self.shard))
+        if len(groups) != 1 or len(data) < size:
+            reason = f"{len(groups)} samples in {len(data)} of {size} bytes where the index has one"
+            raise ShardReadError(
+                self.shard, reason, rule="WDS051", offset=offset, remedy="The index is stale: delete it and index again"
+            )
+        return _sample(groups[0])
+
+    def _open_descriptor(self) -> int:
+        if self._descriptor is None:
+            raise ValueError(f"{self.shard} is closed")
+        return self._descriptor
+
+
+def _is_part(member: Member) -> bool:
+    return member.kind == "file" and split_name(member.name) is not None
+
+
+def _sample(group: Group) -> Sample:
+    members = {extension: content for extension, _, content in group.parts if content is not None}
+    return Sample(group.key, members, group.offset)
+
+
+def _read_all(descriptor: int, *, size: int, offset: int) -> bytes:
+    """Read ``size`` bytes at ``offset``, fewer only at the end of the file (one call may return less than asked)."""
+    data = os.pread(descriptor, size, offset)
+    while len(data) < size and (piece := os.pread(descriptor, size - len(data), offset + len(data))):
+        data += piece
+    return data

@@ -1,0 +1,170 @@
+"""Everything that checks want to know of one shard, gathered in one pass; damage is recorded, never raised.
+
+Owns the facts; ``rules`` judges them and ``summary`` counts them. Holds a few hundred bytes a sample and one picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shardkit.errors import PictureError, ShardReadError
+from shardkit.index import file_checksum
+from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, SampleKey, is_hidden, picture_extension, split_name
+from shardkit.labels import parse_label
+from shardkit.manifest import ShardRecord
+from shardkit.pictures import MAX_PIXELS, PictureFacts, picture_facts
+from shardkit.reader import Group, group_members
+from shardkit.source import ByteSource, open_source
+from shardkit.walk import Ending, Member, ShardWalk
+
+__all__ = ["Expectation", "Part", "SampleScan", "ShardScan", "scan_shard"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One member of a sample: its full name, extension, the byte offset of its header, and its size in bytes."""
+
+    name: str
+    extension: str
+    header_offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a shard is held against: labels in ``range(num_classes)``, and what the manifest says of it."""
+
+    num_classes: int | None = None
+    record: ShardRecord | None = None
+
+
+@dataclass(slots=True)
+class SampleScan:
+    """What is known of one key: its parts over the whole shard, in how many places they stand, label and picture."""
+
+    key: SampleKey
+    parts: list[Part] = field(default_factory=list)
+    num_places: int = 0
+    label: int | None = None
+    label_content: bytes | None = None
+    picture: PictureFacts | PictureError | None = None
+
+    @property
+    def extensions(self) -> set[str]:
+        """The extensions of the parts."""
+        return {part.extension for part in self.parts}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a loader can use the sample: one place, no doubles, a good picture, an integer label."""
+        return (
+            self.num_places == 1
+            and len(self.extensions) == len(self.parts)
+            and not isinstance(self.picture, PictureError)
+            and picture_extension(self.extensions) is not None
+            and self.label is not None
+        )
+
+
+@dataclass(slots=True)
+class ShardScan:
+    """What is known of one shard.
+
+    ``num_bytes`` and ``checksum`` are of the file as stored (None for standard input; the checksum also where no record
+    asks for it). ``following``: (byte offset, number of samples) of each further archive in the file. ``special``: links,
+    folders, devices; ``hidden`` and ``beside``: members that belong to no sample. ``decoded``: pictures were unpacked.
+    """
+
+    shard: str
+    expected: Expectation = Expectation()
+    num_bytes: int | None = None
+    checksum: str | None = None
+    compressed: bool = False
+    decoded: bool = True
+    samples: dict[SampleKey, SampleScan] = field(default_factory=dict)
+    special: list[Member] = field(default_factory=list)
+    hidden: list[Member] = field(default_factory=list)
+    beside: list[Member] = field(default_factory=list)
+    damage: list[ShardReadError] = field(default_factory=list)
+    ending: Ending | None = None
+    following: list[tuple[int, int]] = field(default_factory=list)
+
+
+def scan_shard(
+    path: str, *, expected: Expectation = Expectation(), decode: bool = True, max_pixels: int = MAX_PIXELS
+) -> ShardScan:
+    """Read one shard (a local path, or ``-``) to its last byte and return what it holds.
+
+    Args: expected: with a record, the file is hashed too. decode: unpack every picture, else read its header only.
+    Raises: OSError: the file cannot be opened.
+    """
+    scan = ShardScan(shard=path, expected=expected, decoded=decode)
+    if path != "-":
+        scan.num_bytes = Path(path).stat().st_size
+    with open_source(path) as source:
+        scan.compressed = source.compressed
+        walk = ShardWalk(source, shard=path, want=_is_wanted, on_damage=scan.damage.append)
+        for group in group_members(_set_aside(walk, scan)):
+            _add_group(scan, group, max_pixels=max_pixels)
+        scan.ending = walk.ending
+        _count_following(scan, source)
+    if expected.record is not None and path != "-":
+        scan.checksum = file_checksum(Path(path))
+    return scan
+
+
+def _is_wanted(member: Member) -> bool:
+    """Want the contents of labels and pictures."""
+    split = split_name(member.name)
+    return split is not None and (split[1] == LABEL_EXTENSION or split[1] in PICTURE_EXTENSIONS)
+
+
+def _is_unwanted(_: Member) -> bool:
+    return False
+
+
+def _set_aside(
+    entries: Iterable[tuple[Member, bytes | None]], scan: ShardScan
+) -> Iterator[tuple[Member, bytes | None]]:
+    """Pass on the members that may belong to samples; note the others in the scan."""
+    for member, content in entries:
+        if member.kind != "file":
+            scan.special.append(member)
+        elif is_hidden(member.name):
+            scan.hidden.append(member)
+        elif split_name(member.name) is None:
+            scan.beside.append(member)
+        else:
+            yield member, content
+
+
+def _add_group(scan: ShardScan, group: Group, *, max_pixels: int) -> None:
+    """Enter one group of neighbours; a key that was there before gets one more place."""
+    if not group.is_sample:
+        scan.beside.extend(member for _, member, _ in group.parts)
+        return
+    sample = scan.samples.setdefault(group.key, SampleScan(group.key))
+    sample.num_places += 1
+    pictured = picture_extension({extension for extension, _, _ in group.parts})
+    for extension, member, content in group.parts:
+        sample.parts.append(Part(member.name, extension, member.header_offset, member.size))
+        if extension == LABEL_EXTENSION and content is not None:
+            sample.label_content = content[:64]
+            sample.label = parse_label(content)
+        elif extension == pictured and content is not None:
+            try:
+                sample.picture = picture_facts(content, max_pixels=max_pixels, decode=scan.decoded)
+            except PictureError as error:
+                sample.picture = error
+
+
+def _count_following(scan: ShardScan, source: ByteSource) -> None:
+    """Count the samples of the archives that follow the first one in the same file."""
+    ending = scan.ending
+    while ending is not None and ending.next_archive:
+        walk = ShardWalk(source, shard=scan.shard, want=_is_unwanted, on_damage=scan.damage.append)
+        num_samples = sum(group.is_sample for group in group_members(walk))
+        scan.following.append((ending.trailing_offset, num_samples))
+        ending = walk.ending

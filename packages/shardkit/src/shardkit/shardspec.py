@@ -1,0 +1,147 @@
+"""Shard patterns -> the ordered list of shards they name.
+
+Owns braces ``{000000..001281}`` and ``{a,b}``, angle brackets ``<a..b>`` (the same as braces), globs, ``@list`` files,
+``-`` (a list on standard input), manifests, folders and ``::`` between patterns. Opens no shard.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from shardkit.errors import PatternError
+from shardkit.manifest import MANIFEST_SUFFIX, read_manifest
+
+__all__ = ["SHARD_SUFFIXES", "expand_braces", "expand_patterns", "is_url"]
+
+SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz")
+_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(\d+))?")
+# ImageNet at one picture a shard; more is a slip of the keyboard.
+_MAX_SHARDS = 2_000_000
+
+
+def is_url(location: str) -> bool:
+    """Tell whether the location names its scheme (``http://..``), so is no local path."""
+    return re.match(r"[a-z][a-z0-9+.-]*://", location, re.IGNORECASE) is not None
+
+
+def expand_patterns(patterns: Sequence[str]) -> list[str]:
+    """Return the shards that the patterns name, in the order given; globs and folders sorted by name.
+
+    A shard named twice is there twice: a caller that must not repeat one refuses it.
+    Raises: PatternError: a pattern that is malformed or matches nothing.
+    """
+    shards = [shard for pattern in patterns for shard in _expand(pattern, from_list=False)]
+    if not shards:
+        raise PatternError("no shard pattern given")
+    return shards
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Expand braces and ``<a..b>`` alone, looking at no file; ``{3..0}`` counts down, ``{08..11}`` keeps the width.
+
+    Raises: PatternError: a bracket without its partner, or a range that is none.
+    """
+    return list(_braces(_angle_to_brace(pattern), pattern))
+
+
+def _expand(pattern: str, *, from_list: bool) -> Iterator[str]:
+    """Expand one argument or one line of a list; a list may not name another list."""
+    if not pattern.strip():
+        raise PatternError("an empty shard pattern. Name shards like 'train-{000000..000003}.tar'")
+    if pattern == "-" and not from_list:
+        yield from _expand_list(sys.stdin, name="standard input")
+    elif pattern.startswith("@") and not from_list:
+        try:
+            with open(pattern[1:], encoding="utf-8") as lines:
+                yield from _expand_list(lines, name=pattern[1:])
+        except OSError as error:
+            raise PatternError(f"{pattern}: the list cannot be read: {error.strerror}") from error
+    else:
+        for part in pattern.split("::"):
+            for location in expand_braces(part):
+                yield from _locate(location)
+
+
+def _expand_list(lines: Iterable[str], *, name: str) -> Iterator[str]:
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if text and not text.startswith("#"):
+            try:
+                yield from _expand(text, from_list=True)
+            except PatternError as error:
+                raise PatternError(f"{name}, line {number}: {error}") from error
+
+
+def _locate(location: str) -> Iterator[str]:
+    """Turn a location without braces into shards: itself, the matches of a glob, a folder's or a manifest's shards."""
+    if is_url(location):
+        if "*" in location.partition("?")[0]:
+            raise PatternError(f"{location}: shards cannot be listed over http; use braces like {{000000..000003}}")
+        yield location
+    elif os.path.isdir(location):
+        matches = sorted(entry for entry in os.listdir(location) if entry.endswith(SHARD_SUFFIXES))
+        if not matches:
+            raise PatternError(f"{location}: no shards (*.tar) in this folder")
+        yield from (os.path.join(location, entry) for entry in matches)
+    elif location.endswith(MANIFEST_SUFFIX):
+        try:
+            yield from (str(Path(location).parent / shard.name) for shard in read_manifest(Path(location)).shards)
+        except OSError as error:
+            raise PatternError(f"{location}: the manifest cannot be read: {error.strerror}") from error
+    elif os.path.exists(location) or not any(sign in location for sign in "*?["):
+        yield location
+    else:
+        matches = sorted(glob.glob(location))
+        if not matches:
+            raise PatternError(f"{location}: no file matches")
+        yield from matches
+
+
+def _angle_to_brace(pattern: str) -> str:
+    """Write ``<a..b>`` as ``{a..b}``."""
+    return re.sub(r"<([^<>{}]*\.\.[^<>{}]*)>", r"{\1}", pattern)
+
+
+def _braces(pattern: str, whole: str) -> Iterator[str]:
+    opening = pattern.find("{")
+    if opening < 0:
+        for sign in "}<>":
+            if sign in pattern:
+                raise PatternError(f"{whole}: '{sign}' at character {whole.find(sign) + 1} has no partner")
+        mistyped = re.search(r"[(\[]\d+\.\.\d+[)\]]", pattern)
+        if mistyped:
+            raise PatternError(f"{whole}: '{mistyped[0]}' is no range here; write {{{mistyped[0][1:-1]}}}")
+        yield pattern
+        return
+    closing = pattern.find("}", opening)
+    nested = pattern.find("{", opening + 1)
+    if closing < 0 or -1 < nested < closing:
+        raise PatternError(f"{whole}: the '{{' at character {whole.find('{') + 1} has no partner")
+    prefix, inside, rest = pattern[:opening], pattern[opening + 1 : closing], pattern[closing + 1 :]
+    tails = list(_braces(rest, whole))
+    for choice in _choices(inside, whole):
+        yield from (prefix + choice + tail for tail in tails)
+
+
+def _choices(inside: str, whole: str) -> list[str]:
+    """Return what one pair of braces stands for."""
+    if "," in inside:
+        return inside.split(",")
+    match = _RANGE.fullmatch(inside)
+    if match is None:
+        raise PatternError(
+            f"{whole}: '{{{inside}}}' is neither a range like {{000000..000003}} nor a list like {{a,b}}"
+        )
+    first, last, step = int(match[1]), int(match[2]), int(match[3] or 1)
+    if not step or abs(last - first) // step >= _MAX_SHARDS:
+        raise PatternError(f"{whole}: '{{{inside}}}' stands for more than {_MAX_SHARDS} shards, or has a step of 0")
+    # As braceexpand, so webdataset, and bash have it: a leading zero on either side pads both.
+    padded = any(len(text.lstrip("-")) > 1 and text.lstrip("-").startswith("0") for text in (match[1], match[2]))
+    width = max(len(match[1]), len(match[2])) if padded else 0
+    step = step if last >= first else -step
+    return [f"{value:0{width}d}" for value in range(first, last + (1 if step > 0 else -1), step)]

@@ -1,0 +1,235 @@
+"""Walk the members of one tar, from bytes to whole members, and say how the tar ends.
+
+Owns tar's structure beyond a single header: extended headers, contents, end marker, what lies behind it. Hands out a
+member only when all of its content is there. Spec: POSIX.1-2017, pax, "ustar Interchange Format".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from shardkit.disguise import describe_foreign
+from shardkit.errors import ShardReadError
+from shardkit.header import BLOCK_BYTES, Header, HeaderError, padded, parse_header, parse_pax_records
+from shardkit.source import ByteSource
+
+__all__ = ["Ending", "Member", "MemberKind", "ShardWalk"]
+
+MemberKind = Literal["file", "hard link", "symbolic link", "device", "folder", "fifo", "sparse file", "unknown"]
+
+_KINDS: dict[bytes, MemberKind] = {
+    b"0": "file", b"\0": "file", b"7": "file", b"1": "hard link", b"2": "symbolic link",
+    b"3": "device", b"4": "device", b"5": "folder", b"6": "fifo", b"S": "sparse file",
+}  # fmt: skip
+_ZERO_BLOCK = bytes(BLOCK_BYTES)
+# A name or pax header beyond this is an attack, not a name.
+_MAX_EXTENSION_BYTES = 1 << 20
+_REPACK = "Fetch or pack the shard again"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One file of a shard. Offsets and sizes are in bytes; ``header_offset`` is its first header block."""
+
+    name: str
+    kind: MemberKind
+    header_offset: int
+    offset: int
+    size: int
+    linkname: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a tar ends.
+
+    ``zero_blocks`` of the end marker (2 as the standard has it); ``trailing_bytes`` behind it that are not zeros, the
+    first of them at ``trailing_offset``; ``next_archive``: a further tar begins there.
+    """
+
+    zero_blocks: int
+    trailing_bytes: int = 0
+    trailing_offset: int = 0
+    next_archive: bool = False
+
+
+class ShardWalk:
+    """The members of a tar in order, each with its content where wanted. Iterate once; then see ``ending``.
+
+    Raises: ShardReadError: the first damage; with ``on_damage``, tells that and goes on at the next whole header.
+    """
+
+    def __init__(
+        self,
+        source: ByteSource,
+        *,
+        shard: str,
+        want: Callable[[Member], bool],
+        on_damage: Callable[[ShardReadError], None] | None = None,
+    ) -> None:
+        self._source = source
+        self._shard = shard
+        self._want = want
+        self._on_damage = on_damage
+        self._start = source.position
+        self.ending: Ending | None = None
+
+    def __iter__(self) -> Iterator[tuple[Member, bytes | None]]:
+        while True:
+            try:
+                found = self._next_member()
+            except ShardReadError as error:
+                if self._on_damage is None:
+                    raise
+                self._on_damage(error)
+                if error.rule != "WDS003" or not self._seek_header():
+                    return
+                continue
+            if found is None:
+                return
+            yield found
+
+    def _next_member(self) -> tuple[Member, bytes | None] | None:
+        """Return the next whole member, None at the end of the archive."""
+        header_offset = self._source.position
+        long_name: bytes | None = None
+        long_link: bytes | None = None
+        pax: dict[str, bytes] = {}
+        while (header := self._next_header()) is not None:
+            if header.kind == b"L":
+                long_name = self._extension(header).partition(b"\0")[0]
+            elif header.kind == b"K":
+                long_link = self._extension(header).partition(b"\0")[0]
+            elif header.kind == b"x":
+                pax = self._pax(header)
+            elif header.kind == b"g":
+                self._pax(header)
+            else:
+                name = long_name if long_name is not None else pax.get("path", header.name)
+                link = long_link if long_link is not None else pax.get("linkpath", header.linkname)
+                return self._content(header, header_offset=header_offset, name=name, link=link, size=pax.get("size"))
+        return None
+
+    def _next_header(self) -> Header | None:
+        """Return the next header, None (and ``ending`` set) at the end of the archive."""
+        offset = self._source.position
+        block = self._source.take(BLOCK_BYTES)
+        if len(block) < BLOCK_BYTES:
+            self._end_without_marker(block, offset)
+            return None
+        if block == _ZERO_BLOCK:
+            self.ending = self._read_ending()
+            return None
+        try:
+            return parse_header(block)
+        except HeaderError as error:
+            if offset == self._start:
+                raise self._not_a_tar(block, error) from error
+            raise self._error(str(error), "WDS003", offset=offset, remedy=_REPACK) from error
+
+    def _content(
+        self, header: Header, *, header_offset: int, name: bytes, link: bytes, size: bytes | None
+    ) -> tuple[Member, bytes | None]:
+        """Read or pass over a member's content, and return the member once all of it was there."""
+        kind = _KINDS.get(header.kind, "unknown")
+        num_bytes = int(size) if size is not None and size.isdigit() else header.size
+        if kind in ("hard link", "symbolic link", "device", "folder", "fifo"):
+            num_bytes = 0
+        member = Member(
+            name=name.decode("utf-8", "surrogateescape"),
+            kind=kind,
+            header_offset=header_offset,
+            offset=self._source.position,
+            size=num_bytes,
+            linkname=link.decode("utf-8", "surrogateescape"),
+        )
+        content: bytes | None = None
+        length = 0
+        if self._source.holds(num_bytes):
+            if self._want(member):
+                content = self._source.take(num_bytes)
+                length = len(content)
+            else:
+                length = self._source.skip(num_bytes)
+        else:
+            self._source.skip(num_bytes)
+        if length < num_bytes:
+            cut_at = self._source.position
+            reason = f"cut at byte {cut_at}: the member needs {num_bytes} bytes from byte {member.offset}"
+            raise self._error(self._broken(reason), "WDS002", offset=header_offset, member=member.name)
+        self._source.skip(padded(num_bytes) - num_bytes)
+        return member, content
+
+    def _extension(self, header: Header) -> bytes:
+        if header.size > _MAX_EXTENSION_BYTES:
+            reason = f"an extended header of {header.size} bytes; at most {_MAX_EXTENSION_BYTES} are read"
+            raise self._error(reason, "WDS003", offset=self._source.position - BLOCK_BYTES, remedy=_REPACK)
+        offset = self._source.position
+        content = self._source.take(header.size)
+        if len(content) < header.size:
+            raise self._error(self._broken(f"cut at byte {self._source.position}"), "WDS002", offset=offset)
+        self._source.skip(padded(header.size) - header.size)
+        return content
+
+    def _pax(self, header: Header) -> dict[str, bytes]:
+        offset = self._source.position
+        try:
+            return parse_pax_records(self._extension(header))
+        except HeaderError as error:
+            raise self._error(str(error), "WDS003", offset=offset, remedy=_REPACK) from error
+
+    def _end_without_marker(self, block: bytes, offset: int) -> None:
+        if offset == self._start and not block and self._source.broken is None:
+            raise self._error("empty file (0 bytes)", "WDS008", offset=None, remedy=_REPACK)
+        if offset == self._start and self._source.broken is None:
+            raise self._not_a_tar(block, HeaderError(f"{len(block)} bytes are too few for a header"))
+        if block or self._source.broken is not None:
+            raise self._error(self._broken(f"cut at byte {self._source.position}"), "WDS002", offset=offset)
+        self.ending = Ending(zero_blocks=0)
+
+    def _read_ending(self) -> Ending:
+        """Read what is behind the first zero block, down to the last byte."""
+        second = self._source.take(BLOCK_BYTES)
+        zero_blocks = 2 if second == _ZERO_BLOCK else 1
+        if zero_blocks == 1 and second:
+            self._source.put_back(second)
+        while block := self._source.take(BLOCK_BYTES):
+            if block.strip(b"\0"):
+                break
+        else:
+            return Ending(zero_blocks=zero_blocks)
+        offset = self._source.position - len(block)
+        try:
+            parse_header(block)
+        except (HeaderError, IndexError):
+            lead = len(block) - len(block.lstrip(b"\0"))
+            trailing = len(block) - lead + self._source.skip(1 << 62)
+            return Ending(zero_blocks=zero_blocks, trailing_bytes=trailing, trailing_offset=offset + lead)
+        self._source.put_back(block)
+        return Ending(zero_blocks=zero_blocks, trailing_offset=offset, next_archive=True)
+
+    def _seek_header(self) -> bool:
+        """Go on to the next block that is a whole header; False where there is none."""
+        while len(block := self._source.take(BLOCK_BYTES)) == BLOCK_BYTES:
+            try:
+                parse_header(block)
+            except HeaderError:
+                continue
+            self._source.put_back(block)
+            return True
+        return False
+
+    def _not_a_tar(self, block: bytes, cause: HeaderError) -> ShardReadError:
+        head = block + self._source.take((1 << 16) - len(block))
+        reason, remedy = describe_foreign(head, str(cause))
+        return self._error(reason, "WDS001", offset=self._start, remedy=remedy)
+
+    def _broken(self, reason: str) -> str:
+        return reason if self._source.broken is None else f"{self._source.broken}, {reason}"
+
+    def _error(
+        self, reason: str, rule: str, *, offset: int | None, member: str | None = None, remedy: str = _REPACK
+    ) -> ShardReadError:
+        return ShardReadError(self._shard, reason, rule=rule, member=member, offset=offset, remedy=remedy)

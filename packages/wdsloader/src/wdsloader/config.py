@@ -1,0 +1,83 @@
+"""The settings of a loader: frozen, validated once, the same in every process. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from shardkit import MAX_PIXELS
+
+from wdsloader.errors import ConfigError
+
+__all__ = ["AugmentConfig", "LoaderConfig", "Tail"]
+
+Tail = Literal["drop", "pad", "ragged"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AugmentConfig:
+    """How a training crop is drawn.
+
+    ``scale``: smallest and largest share of the picture's area, in (0, 1]. ``ratio``: smallest and largest width /
+    height. ``flip``: mirror half of the crops. Source: the defaults of torchvision's ``RandomResizedCrop``.
+    """
+
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: bool = True
+
+    def __post_init__(self) -> None:
+        _require_range("scale", self.scale, limit=1.0)
+        _require_range("ratio", self.ratio, limit=math.inf)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderConfig:
+    """What a loader delivers, and in which order.
+
+    ``batch_size`` is per rank; the global batch B is ranks x batch_size. ``tail``: drop the last N mod B samples of an
+    epoch, pad them to a whole batch with masked rows, or deliver a short batch (ragged; one rank only). ``lanes`` (L),
+    ``spans_per_lane`` (k) and ``block`` (W) shape the order (ORDER.md); None takes the default rule. ``shuffle=False``
+    is the order as listed. ``augment=None`` is the evaluation geometry: short side to image_size * 256 / 224, centre
+    crop. ``num_epochs=None`` goes on for ever. ``stream_buffer``: samples in the shuffle buffer of the inexact mode,
+    which ``exact=True`` makes an error. ``num_workers=0`` works in this process.
+    """
+
+    batch_size: int
+    image_size: int = 224
+    seed: int = 0
+    shuffle: bool = True
+    tail: Tail = "drop"
+    num_workers: int = 2
+    num_epochs: int | None = None
+    lanes: int | None = None
+    spans_per_lane: int = 4
+    block: int | None = None
+    augment: AugmentConfig | None = None
+    exact: bool = False
+    stream_buffer: int = 1000
+    max_pixels: int = MAX_PIXELS
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "image_size", "spans_per_lane", "stream_buffer", "max_pixels"):
+            _require_at_least(1, name, getattr(self, name))
+        for name in ("num_epochs", "lanes", "block"):
+            if getattr(self, name) is not None:
+                _require_at_least(1, name, getattr(self, name))
+        for name in ("seed", "num_workers"):
+            _require_at_least(0, name, getattr(self, name))
+        if self.tail not in get_args(Tail):
+            raise ConfigError(f"tail={self.tail!r}: choose one of {', '.join(get_args(Tail))}")
+
+
+def _require_at_least(least: int, name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"{name}={value!r}: must be an integer of at least {least}")
+
+
+def _require_range(name: str, pair: tuple[float, float], *, limit: float) -> None:
+    low, high = pair
+    if not 0 < low <= high <= limit:
+        allowed = "0 < low <= high" + (f" <= {limit:g}" if math.isfinite(limit) else "")
+        raise ConfigError(f"{name}={pair!r}: must be (low, high) with {allowed}")

@@ -1,0 +1,71 @@
+"""Every error wdsloader raises. Each message says where, what, and what to do; each survives pickling.
+
+Errors cross process boundaries (a worker raises, the main process reports), so each can be rebuilt from its arguments.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigError",
+    "DatasetError",
+    "FetchError",
+    "NoLengthError",
+    "SampleError",
+    "WdsloaderError",
+    "WorkerError",
+]
+
+
+class WdsloaderError(Exception):
+    """Base of every error of this package."""
+
+
+class ConfigError(WdsloaderError, ValueError):
+    """Settings, or a saved state, that do not fit together or do not fit the data."""
+
+
+class DatasetError(WdsloaderError):
+    """Shards that make no dataset: none there, contradicting their manifest, or without the counts that were asked for."""
+
+
+class FetchError(WdsloaderError, OSError):
+    """A remote file that could not be brought here whole. The message names the URL, its secrets masked.
+
+    Attributes: url (masked); status (the HTTP status, None where there was none).
+    """
+
+    def __init__(self, url: str, reason: str, status: int | None = None) -> None:
+        super().__init__(f"{url}: {reason}")
+        self.url = url
+        self.reason = reason
+        self.status = status
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.url, self.reason, self.status)
+
+
+class SampleError(WdsloaderError):
+    """One sample that cannot be delivered.
+
+    Attributes: shard; key (None where it is not known); offset in bytes from the start of the shard (or None); cause.
+    """
+
+    def __init__(self, shard: str, key: str | None, offset: int | None, cause: str) -> None:
+        name = "" if key is None else f" '{key}'"
+        place = "" if offset is None else f" at byte {offset}"
+        super().__init__(f"{shard}:{name}{place}{':' if name or place else ''} {cause}")
+        self.shard = shard
+        self.key = key
+        self.offset = offset
+        self.cause = cause
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.shard, self.key, self.offset, self.cause)
+
+
+class WorkerError(WdsloaderError):
+    """A worker process that died, or failed in a way that is none of the data's: see its notes for the traceback."""
+
+
+class NoLengthError(WdsloaderError, TypeError):
+    """The number of batches is not known. A ``TypeError``, so that ``list(loader)`` still works."""

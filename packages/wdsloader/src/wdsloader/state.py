@@ -1,0 +1,67 @@
+"""The position of a loader as it is saved with a checkpoint: small, equal on every rank, checked when loaded. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from wdsloader.errors import ConfigError
+
+__all__ = ["LoaderState"]
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderState:
+    """Where a loader stands, and the order it stands in.
+
+    ``position``: samples of ``epoch`` consumed over all ranks. ``lanes`` (0: the order as listed), ``spans_per_lane``
+    and ``block`` are L, k and W of ORDER.md; ``batch`` is the global batch B. ``digest``: None in the inexact mode.
+    """
+
+    digest: str | None
+    seed: int
+    epoch: int
+    position: int
+    lanes: int
+    spans_per_lane: int
+    block: int
+    batch: int
+    version: int = _VERSION
+
+    def to_dict(self) -> dict[str, int | str | None]:
+        """Return the state as plain values, which every format of a checkpoint can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> LoaderState:
+        """Return the state that :meth:`to_dict` gave.
+
+        Raises: ConfigError: of another version, or not a loader's state.
+        """
+        version = state.get("version")
+        if version != _VERSION:
+            raise ConfigError(f"loader state of version {version!r}: this release reads version {_VERSION}")
+        names = {field.name for field in fields(cls)}
+        if state.keys() != names:
+            raise ConfigError(f"not a loader state: keys missing or unknown: {', '.join(sorted(names ^ state.keys()))}")
+        return cls(**state)
+
+    def require_same_order(self, other: LoaderState, *, source: str) -> None:
+        """Check that a saved state stands in the same order as this one.
+
+        Raises: ConfigError: it names what differs, the saved value, and this loader's.
+        """
+        if self.digest != other.digest:
+            raise ConfigError(
+                f"{source} was saved with other data: digest {other.digest}, here {self.digest}. "
+                "Give the same shards in the same order, or start anew"
+            )
+        for name in ("seed", "lanes", "spans_per_lane", "block"):
+            if getattr(self, name) != getattr(other, name):
+                raise ConfigError(
+                    f"{source} has {name}={getattr(other, name)}, this loader {name}={getattr(self, name)}: "
+                    f"the rest of the order would be another one. Set {name}={getattr(other, name)}"
+                )

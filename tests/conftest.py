@@ -1,0 +1,23 @@
+"""What holds for every test: tests that need CUDA are skipped without it, hypothesis knows no deadlines."""
+
+from __future__ import annotations
+
+import functools
+
+import hypothesis
+import pytest
+
+# Deadlines fail by chance on a machine that does other work as well; pytest-timeout stops what hangs.
+hypothesis.settings.register_profile("wds", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("wds")
+
+
+@functools.cache
+def _has_cuda() -> bool:
+    torch = pytest.importorskip("torch")
+    return bool(torch.cuda.is_available())
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("cuda") is not None and not _has_cuda():
+        pytest.skip("needs a CUDA device")
