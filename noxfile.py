@@ -127,7 +127,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", "--quiet", ".")
     session.run("ruff", "format", "--check", "--quiet", ".")
     # The sources, not an install of them, so that it sees what is in the checkout.
-    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": os.pathsep.join([*SOURCES, "tools"])})
+    session.run("lint-imports", "--no-cache", "--no-logo", env={"PYTHONPATH": os.pathsep.join([*SOURCES, "tools"])})
     session.run("python", "tools/check_sizes.py")
     session.run("python", "tools/check_hosts.py")
 

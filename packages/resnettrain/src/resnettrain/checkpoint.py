@@ -45,8 +45,9 @@ def checkpoint_path(folder: Path, *, samples: int) -> Path:
 
 
 def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a checkpoint: temporary file, fsync, rename, fsync of the folder. The earlier file of that name stays until then.
+    """Write a checkpoint: temporary file, fsync, rename, fsync of the folder.
 
+    An earlier file of that name stays until the rename.
     Raises: CheckpointError: it cannot be written (disk full, no right); nothing half-made is left.
     """
     buffer = io.BytesIO()
@@ -66,7 +67,7 @@ def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
         reason = error.strerror or str(error)
-        raise CheckpointError(f"{path}: the checkpoint could not be written ({reason}). Earlier ones are untouched.") from error
+        raise CheckpointError(f"{path}: could not be written ({reason}). Earlier checkpoints are untouched.") from error
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

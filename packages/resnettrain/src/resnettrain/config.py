@@ -33,7 +33,10 @@ _AUTO_WARMUP_SHARE = 1 / 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
-    """Where samples come from. `pipeline` "lanes" is wdsloader's exact order, "source" the source's own webdataset code."""
+    """Where samples come from.
+
+    `pipeline` "lanes" is wdsloader's exact order, "source" the source's own webdataset code. `batch_size` is per rank.
+    """
 
     urls: tuple[str, ...] = ()
     val_urls: tuple[str, ...] = ()
@@ -45,10 +48,10 @@ class DataConfig:
     exact: bool = False
 
     def __post_init__(self) -> None:
-        _at_least("data.batch_size", self.batch_size, 1)
-        _at_least("data.num_workers", self.num_workers, 0)
+        _at_least("data.batch_size", self.batch_size, low=1)
+        _at_least("data.num_workers", self.num_workers, low=0)
         if self.lanes is not None:
-            _at_least("data.lanes", self.lanes, 1)
+            _at_least("data.lanes", self.lanes, low=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +63,9 @@ class ModelConfig:
     image_size: int = 224
 
     def __post_init__(self) -> None:
-        _at_least("model.image_size", self.image_size, 8)
+        _at_least("model.image_size", self.image_size, low=8)
         if self.num_classes is not None:
-            _at_least("model.num_classes", self.num_classes, 1)
+            _at_least("model.num_classes", self.num_classes, low=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +83,8 @@ class OptimConfig:
         if self.lr is not None:
             _positive("optim.lr", self.lr)
         _positive("optim.lr_per_256", self.lr_per_256)
-        _within("optim.momentum", self.momentum, 0.0, 1.0)
-        _within("optim.weight_decay", self.weight_decay, 0.0, math.inf)
+        _within("optim.momentum", self.momentum, low=0.0, high=1.0)
+        _within("optim.weight_decay", self.weight_decay, low=0.0, high=math.inf)
         if self.nesterov and self.momentum == 0:
             raise ConfigError("optim.nesterov: needs optim.momentum above 0. Set optim.nesterov=false.")
 
@@ -104,14 +107,14 @@ class ScheduleConfig:
     epoch_samples: int | None = None
 
     def __post_init__(self) -> None:
-        _at_least("schedule.epochs", self.epochs, 1)
+        _at_least("schedule.epochs", self.epochs, low=1)
         for name in ("max_samples", "max_updates", "epoch_samples"):
             value: int | None = getattr(self, name)
             if value is not None:
-                _at_least(f"schedule.{name}", value, 1)
+                _at_least(f"schedule.{name}", value, low=1)
         if self.warmup_epochs is not None and not 0 <= self.warmup_epochs < self.epochs:
             raise ConfigError(
-                f"schedule.warmup_epochs: {self.warmup_epochs} must be at least 0 and below schedule.epochs, {self.epochs}."
+                f"schedule.warmup_epochs: {self.warmup_epochs} must be in 0..{self.epochs}, below schedule.epochs."
             )
 
     @property
@@ -146,12 +149,12 @@ class LossConfig:
     label_smoothing: float = 0.1
 
     def __post_init__(self) -> None:
-        _within("loss.label_smoothing", self.label_smoothing, 0.0, 1.0)
+        _within("loss.label_smoothing", self.label_smoothing, low=0.0, high=1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeConfig:
-    """Where and how it is computed. None means: channels_last on CUDA, deterministic on the CPU, torch's own threads."""
+    """Where and how it is computed. None: channels_last on CUDA, deterministic on the CPU, torch's own threads."""
 
     device: str = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -161,7 +164,7 @@ class RuntimeConfig:
 
     def __post_init__(self) -> None:
         if self.threads is not None:
-            _at_least("runtime.threads", self.threads, 1)
+            _at_least("runtime.threads", self.threads, low=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,10 +176,10 @@ class CheckpointConfig:
     keep: int = 3
 
     def __post_init__(self) -> None:
-        _at_least("checkpoint.every_epochs", self.every_epochs, 1)
-        _at_least("checkpoint.keep", self.keep, 1)
+        _at_least("checkpoint.every_epochs", self.every_epochs, low=1)
+        _at_least("checkpoint.keep", self.keep, low=1)
         if self.every_updates is not None:
-            _at_least("checkpoint.every_updates", self.every_updates, 1)
+            _at_least("checkpoint.every_updates", self.every_updates, low=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,9 +195,9 @@ class LogConfig:
     at_epoch_end: bool = True
 
     def __post_init__(self) -> None:
-        _within("log.every_s", self.every_s, 0.0, math.inf)
-        _at_least("log.window_steps", self.window_steps, 1)
-        _at_least("log.min_steps", self.min_steps, 0)
+        _within("log.every_s", self.every_s, low=0.0, high=math.inf)
+        _at_least("log.window_steps", self.window_steps, low=1)
+        _at_least("log.min_steps", self.min_steps, low=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +229,7 @@ class TrainConfig:
         return self.optim.lr_per_256 * self.data.batch_size / 256
 
 
-def _at_least(name: str, value: int, low: int) -> None:
+def _at_least(name: str, value: int, *, low: int) -> None:
     if value < low:
         raise ConfigError(f"{name}: {value} must be at least {low}.")
 
@@ -236,6 +239,6 @@ def _positive(name: str, value: float) -> None:
         raise ConfigError(f"{name}: {value} must be a number above 0.")
 
 
-def _within(name: str, value: float, low: float, high: float) -> None:
+def _within(name: str, value: float, *, low: float, high: float) -> None:
     if not low <= value <= high or math.isinf(value):
         raise ConfigError(f"{name}: {value} must be in {low}..{high}.")

@@ -9,12 +9,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import torch
 from torch import nn
-from wdsloader import Dataset, LoaderConfig, TorchLoader, open_dataset
 
 from resnettrain.checkpoint import find_checkpoint
 from resnettrain.config import TrainConfig
@@ -26,8 +24,9 @@ from resnettrain.numerics import Numerics, global_switches
 from resnettrain.progress import Progress, ValProgress, silent
 from resnettrain.state import config_of, identity_of
 from resnettrain.stop import StopRequest
+from wdsloader import Dataset, LoaderConfig, TorchLoader, open_dataset
 
-__all__ = ["EvalResult", "Evaluator", "evaluate", "load_model", "require_label_range", "require_same_classes"]
+__all__ = ["EvalResult", "Evaluator", "evaluate_checkpoint", "require_label_range", "require_same_classes"]
 
 # A report of progress costs nothing beside a batch; ten a second are enough for a bar.
 _PROGRESS_S = 0.1
@@ -55,11 +54,12 @@ class Evaluator:
     def __init__(self, dataset: Dataset, config: TrainConfig, *, numerics: Numerics, num_classes: int) -> None:
         if dataset.counts is None:
             raise EvaluationError(
-                f"{dataset.urls[0]}: the number of samples is unknown (no index, no manifest), so an exact evaluation is not "
-                "possible. Make the index with `wds index`, or name the manifest."
+                f"{dataset.urls[0]}: the number of samples is unknown (no index, no manifest), so no exact evaluation "
+                "is possible. Make the index with `wds index`, or name the manifest."
             )
         require_label_range(dataset, num_classes=num_classes)
-        self._dataset, self._numerics, self._num_classes = dataset, numerics, num_classes
+        self._name, self._num_samples = dataset.urls[0], sum(dataset.counts)
+        self._numerics, self._num_classes = numerics, num_classes
         self._loader = TorchLoader(
             dataset,
             LoaderConfig(
@@ -76,12 +76,12 @@ class Evaluator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.close()
 
-    def run(self, model: nn.Module, *, progress: Progress = silent, stop: StopRequest | None = None) -> EvalResult | None:
+    def run(
+        self, model: nn.Module, *, progress: Progress = silent, stop: StopRequest | None = None
+    ) -> EvalResult | None:
         """Return the figures of a model on its device, or None where `stop` was asked for in the middle.
 
         Raises: EvaluationError: not every sample was counted exactly once.
@@ -95,13 +95,13 @@ class Evaluator:
                 for batch in self._loader:
                     moved = to_device(batch, numerics=self._numerics, num_classes=self._num_classes)
                     with self._numerics.autocast():
-                        logits_NK = model(moved.images_NCHW)
-                    totals.add(logits_NK.float(), moved.labels_N, weights_N=moved.weights_N)
+                        logits_NK = model(moved.images)
+                    totals.add(logits_NK.float(), moved.labels, weights_N=moved.weights)
                     if stop is not None and stop.signal is not None:
                         return None
                     if time.perf_counter() - told > _PROGRESS_S:
                         told = time.perf_counter()
-                        progress(ValProgress(count=batch.position, total=self._dataset.num_samples))
+                        progress(ValProgress(count=batch.position, total=self._num_samples))
         finally:
             model.train(was_training)
         return self._result(totals, seconds=time.perf_counter() - begin)
@@ -112,10 +112,10 @@ class Evaluator:
 
     def _result(self, totals: Totals, *, seconds: float) -> EvalResult:
         loss, correct1, correct5, count = totals.read()
-        expected = self._dataset.num_samples
+        expected = self._num_samples
         if count != expected:
             raise EvaluationError(
-                f"{self._dataset.urls[0]}: {count:.0f} samples were counted, the dataset has {expected}. No figure is given."
+                f"{self._name}: {count:.0f} samples were counted, the dataset has {expected}. No figure is given."
             )
         return EvalResult(
             top1=correct1 / count,
@@ -128,7 +128,7 @@ class Evaluator:
         )
 
 
-def evaluate(
+def evaluate_checkpoint(
     checkpoint: Path,
     urls: Sequence[str],
     *,
@@ -146,16 +146,17 @@ def evaluate(
     if overrides is not None:
         config = replace(config, data=overrides.data, runtime=overrides.runtime)
     numerics = Numerics.of(config.runtime)
-    dataset = open_dataset(urls, cache_dir=cache_dir, exact=True)
-    require_same_classes(identity.classes, dataset.classes, names=(str(path), dataset.urls[0]))
     model = build_model(identity.model, num_classes=identity.num_classes, seed=0)
     model.load_state_dict(content["model"])
     with (
         global_switches(numerics, threads=config.runtime.threads),
-        Evaluator(dataset, config, numerics=numerics, num_classes=identity.num_classes) as evaluator,
+        open_dataset(urls, cache_dir=cache_dir, exact=True) as dataset,
     ):
-        result = evaluator.run(numerics.place(model), progress=progress)
-    assert result is not None  # nothing asked it to stop
+        require_same_classes(identity.classes, dataset.classes, names=(str(path), dataset.urls[0]))
+        with Evaluator(dataset, config, numerics=numerics, num_classes=identity.num_classes) as evaluator:
+            result = evaluator.run(numerics.place(model), progress=progress)
+    if result is None:
+        raise EvaluationError(f"{urls[0]}: the evaluation was stopped.")
     return result
 
 
@@ -165,6 +166,8 @@ def require_label_range(dataset: Dataset, *, num_classes: int) -> None:
     Raises: DataMismatchError: naming the range found and the one allowed.
     """
     found = dataset.label_range()
+    if found is not None and found[0] < 0:
+        raise DataMismatchError(f"{dataset.urls[0]}: there are samples without an integer label. Mend or remove them.")
     if found is not None and not 0 <= found[0] <= found[1] < num_classes:
         raise DataMismatchError(
             f"{dataset.urls[0]}: labels {found[0]}..{found[1]} are outside 0..{num_classes - 1}. "
@@ -181,7 +184,8 @@ def require_same_classes(
     """
     if not first or not second or first == second:
         return
-    place = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second)))
+    pairs = enumerate(zip(first, second, strict=False))
+    place = next((number for number, (one, other) in pairs if one != other), min(len(first), len(second)))
     words = [f"'{classes[place]}'" if place < len(classes) else "no such class" for classes in (first, second)]
     raise DataMismatchError(
         f"{names[0]} and {names[1]} have different class lists ({len(first)} and {len(second)} classes): "

@@ -12,27 +12,28 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from wdsloader import AugmentConfig as CropConfig
-from wdsloader import Batch, Dataset, LoaderConfig, NoLengthError, SourceConfig, TorchLoader, source_loader
 
 from resnettrain.config import TrainConfig
-from resnettrain.errors import ConfigError, DataMismatchError
+from resnettrain.errors import DataMismatchError
 from resnettrain.gpu_augment import normalize
 from resnettrain.numerics import Numerics
+from wdsloader import AugmentConfig as CropConfig
+from wdsloader import Batch, Dataset, LoaderConfig, NoLengthError, SourceConfig, TorchLoader, source_loader
 
 __all__ = ["DeviceBatch", "Feed", "LanesFeed", "SourceFeed", "to_device"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceBatch:
-    """One batch on the device: float32 normalized (N, 3, H, W), int64 labels, float32 weights (0 masks a row out).
+    """One batch on the device.
 
-    `size` is what the batch adds to the samples consumed; `state` is the data position after it, None where there is none.
+    `images` float32 normalized (N, 3, H, W), `labels` int64 (N,), `weights` float32 (N,): 0 masks a row out.
+    `size` is what the batch adds to the samples consumed; `state` the data position after it, None where there is none.
     """
 
-    images_NCHW: Tensor
-    labels_N: Tensor
-    weights_N: Tensor
+    images: Tensor
+    labels: Tensor
+    weights: Tensor
     keys: tuple[str | None, ...]
     size: int
     state: dict[str, Any] | None
@@ -48,6 +49,10 @@ class Feed(Protocol):
         """Hand out the rest of the current epoch; the next call begins the next one."""
         ...
 
+    def position(self) -> dict[str, Any] | None:
+        """Return the data position behind the last batch handed out, None where there is none."""
+        ...
+
     def close(self) -> None:
         """End the workers."""
         ...
@@ -57,7 +62,13 @@ class LanesFeed:
     """Training batches in wdsloader's exact order, from a position on."""
 
     def __init__(
-        self, dataset: Dataset, config: TrainConfig, *, numerics: Numerics, num_classes: int, state: dict[str, Any] | None
+        self,
+        dataset: Dataset,
+        config: TrainConfig,
+        *,
+        numerics: Numerics,
+        num_classes: int,
+        state: dict[str, Any] | None,
     ) -> None:
         augment = config.augment
         self._loader = TorchLoader(
@@ -74,8 +85,6 @@ class LanesFeed:
                 exact=config.data.exact,
             ),
         )
-        if state is not None:
-            self._loader.load_state_dict(state)
         self._numerics, self._num_classes = numerics, num_classes
         try:
             self.epoch_batches: int | None = len(self._loader)
@@ -84,11 +93,17 @@ class LanesFeed:
         self.epoch_samples = config.schedule.epoch_samples
         if self.epoch_batches is not None:
             self.epoch_samples = self.epoch_batches * config.data.batch_size
+        if state is not None:
+            self._loader.load_state_dict(state)
 
     def epoch(self) -> Iterator[DeviceBatch]:
         """Hand out the rest of the current epoch; the next call begins the next one."""
         for batch in self._loader:
             yield to_device(batch, numerics=self._numerics, num_classes=self._num_classes)
+
+    def position(self) -> dict[str, Any] | None:
+        """Return the data position behind the last batch handed out."""
+        return dict(self._loader.state_dict())
 
     def close(self) -> None:
         """End the workers."""
@@ -99,19 +114,17 @@ class SourceFeed:
     """The source's own pipeline: float batches, shards drawn with replacement, no position."""
 
     def __init__(self, config: TrainConfig, *, numerics: Numerics, num_classes: int) -> None:
-        if len(config.data.urls) != 1:
-            raise ConfigError(f"data.urls: the recipe '{config.recipe}' takes one pattern, as the source does.")
-        self._loader = source_loader(
-            SourceConfig(
-                urls=config.data.urls[0],
-                cache_dir=config.data.cache_dir,
-                batch_size=config.data.batch_size,
-                num_workers=config.data.num_workers,
-            )
+        source = SourceConfig(
+            urls=config.data.urls,
+            cache_dir=config.data.cache_dir,
+            batch_size=config.data.batch_size,
+            num_workers=config.data.num_workers,
+            image_size=config.model.image_size,
         )
+        self._loader = source_loader(source)
         self._numerics, self._num_classes = numerics, num_classes
-        self.epoch_batches: int | None = None
-        self.epoch_samples: int | None = None
+        self.epoch_batches: int | None = source.epoch_batches
+        self.epoch_samples: int | None = source.epoch_batches * source.batch_size
 
     def epoch(self) -> Iterator[DeviceBatch]:
         """Hand out one epoch of the source."""
@@ -119,13 +132,17 @@ class SourceFeed:
         for images, labels in self._loader:
             require_labels(labels, num_classes=self._num_classes, keys=())
             yield DeviceBatch(
-                images_NCHW=images.to(device),
-                labels_N=labels.to(device),
-                weights_N=torch.ones(len(labels), device=device),
+                images=images.to(device),
+                labels=labels.to(device),
+                weights=torch.ones(len(labels), device=device),
                 keys=(),
                 size=len(labels),
                 state=None,
             )
+
+    def position(self) -> dict[str, Any] | None:
+        """Return None: what is drawn with replacement has no position."""
+        return None
 
     def close(self) -> None:
         """Leave the workers to webdataset, which ends them with the iterator."""
@@ -139,9 +156,9 @@ def to_device(batch: Batch, *, numerics: Numerics, num_classes: int) -> DeviceBa
     require_labels(batch.labels, num_classes=num_classes, keys=batch.keys)
     images, labels, weights = (_move(part, numerics.device) for part in (batch.images, batch.labels, batch.weights))
     return DeviceBatch(
-        images_NCHW=normalize(images, channels_last=numerics.channels_last),
-        labels_N=labels,
-        weights_N=weights,
+        images=normalize(images, channels_last=numerics.channels_last),
+        labels=labels,
+        weights=weights,
         keys=batch.keys,
         size=len(batch.labels),
         state=dict(batch.state),
@@ -158,7 +175,8 @@ def require_labels(labels_N: Tensor, *, num_classes: int, keys: tuple[str | None
         row = int(wrong[0, 0])
         name = f"'{keys[row]}': " if row < len(keys) and keys[row] is not None else ""
         raise DataMismatchError(
-            f"{name}label {int(labels_N[row])} is outside 0..{num_classes - 1}. Set model.num_classes, or mend the labels."
+            f"{name}label {int(labels_N[row])} is outside 0..{num_classes - 1}. "
+            "Set model.num_classes, or mend the labels."
         )
 
 

@@ -1,7 +1,7 @@
-"""The watch over the loss: a batch that makes it NaN or infinite gets no update, and the host learns of it without waiting.
+"""The watch over the loss: a batch that makes it NaN or infinite gets no update, and no step waits for the device.
 
-The device keeps a flag that, once raised, makes the fused optimizer skip this update and all after it; the host reads the
-flags at reports and before every checkpoint, and then names the batch.
+The device keeps a flag that, once raised, makes the fused optimizer skip this update and all after it; the host reads
+the flags at reports and before every checkpoint, and then names the batch.
 """
 
 from __future__ import annotations
@@ -59,8 +59,10 @@ class FiniteGuard:
             return
         first = next(step for step in steps if step.flag.item() != 0)
         keys = [str(key) for key in first.keys if key is not None]
-        shown = ", ".join(keys[:_SHOWN_KEYS]) + (f" and {len(keys) - _SHOWN_KEYS} more" if len(keys) > _SHOWN_KEYS else "")
+        more = f" and {len(keys) - _SHOWN_KEYS} more" if len(keys) > _SHOWN_KEYS else ""
+        shown = ", ".join(keys[:_SHOWN_KEYS]) + more
         raise NonFiniteLossError(
-            f"epoch {first.epoch + 1}, sample {first.samples}: the loss is {first.loss.item()}; its update was not made. "
-            f"Keys of the batch: {shown or 'unknown'}. Lower optim.lr, lengthen the warm-up, or look at these samples."
+            f"epoch {first.epoch + 1}, sample {first.samples} of the run: the loss is {first.loss.item()}; "
+            f"its update was not made. Keys of the batch: {shown or 'unknown'}. "
+            "Lower optim.lr, lengthen the warm-up, or look at these samples."
         )

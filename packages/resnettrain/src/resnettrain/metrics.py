@@ -89,6 +89,10 @@ class Meter:
         self.total_images = 0
         self.total_wait_s = 0.0
 
+    def now(self) -> float:
+        """Return the clock's time in seconds."""
+        return self._clock()
+
     def waiting(self, items: Iterable[_Item]) -> Iterator[_Item]:
         """Hand items on and note how long each was waited for."""
         iterator = iter(items)

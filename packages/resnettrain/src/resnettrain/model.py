@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torchvision
@@ -34,17 +34,16 @@ def build_model(name: str, *, num_classes: int, seed: int) -> nn.Module:
     names = model_names()
     if name not in names:
         near = difflib.get_close_matches(name, names, n=3)
-        hint = f"Nearest: {', '.join(near)}." if near else f"There are {len(names)}, such as resnet50, resnet18, {TINY}."
+        hint = f"Nearest: {', '.join(near)}." if near else f"There are {len(names)}, such as resnet50 and {TINY}."
         raise ConfigError(f"model.name: there is no '{name}'. {hint}")
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         torch.manual_seed(seed)
         # torchvision's note on slow initialisation of its two oldest models tells the user nothing to act on.
         warnings.simplefilter("ignore", FutureWarning)
         if name == TINY:
-            return ResNet(BasicBlock, [1, 1, 1, 1], num_classes=num_classes)
+            return cast(nn.Module, ResNet(BasicBlock, [1, 1, 1, 1], num_classes=num_classes))
         extra: dict[str, Any] = {"aux_logits": False, "init_weights": True} if name in _WITHOUT_AUXILIARY else {}
-        model: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=num_classes, **extra)
-        return model
+        return cast(nn.Module, torchvision.models.get_model(name, weights=None, num_classes=num_classes, **extra))
 
 
 def parameter_groups(model: nn.Module, *, weight_decay: float, no_decay_1d: bool) -> list[dict[str, Any]]:

@@ -47,7 +47,7 @@ class Numerics:
     def place(self, model: torch.nn.Module) -> torch.nn.Module:
         """Move a model to the device, in the memory format of the run."""
         model = model.to(self.device)
-        return model.to(memory_format=torch.channels_last) if self.channels_last else model  # type: ignore[call-overload]  # torch's overloads leave this one out
+        return model.to(memory_format=torch.channels_last) if self.channels_last else model
 
 
 @contextmanager

@@ -43,8 +43,8 @@ class RunStarted:
 class TrainReport:
     """The mean of the last steps. `batch` counts from 1 in its epoch, `epoch` from 0.
 
-    `images_per_s` is total (waiting included) and `wait_share` the part of the time spent waiting for data, both since the
-    report before. `eta_s` is None where the length of the run is unknown.
+    `images_per_s` is total (waiting included) and `wait_share` the part of the time spent waiting for data, both since
+    the report before. `eta_s` is None where the length of the run is unknown.
     """
 
     epoch: int

@@ -87,7 +87,7 @@ RECIPES: dict[str, Recipe] = {
         published=None,
         measured=None,
         notes=(
-            "--max-steps counts samples and the run ends once they are exceeded, as written there: 64 is two batches of 64.",
+            "--max-steps counts samples; the run ends once they are exceeded, as there: 64 is two batches of 64.",
             "Shards are drawn with replacement: an epoch is 2,003 batches and repeats and misses samples.",
             "The stream has no position, so a run of this recipe cannot be resumed; its checkpoint can be evaluated.",
             "The lr stays at 0.01; the source's batchsize = 32 is never used there, its pipeline says 64.",

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from resnettrain.errors import RunFolderError
@@ -52,7 +52,7 @@ class RunLog:
 
     def __init__(self, run_dir: Path, *, config_toml: str, keep_lines: int | None = None) -> None:
         if keep_lines is None and run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
-            raise RunFolderError(f"{run_dir}: the run folder is not empty. Name another, or go on with --resume {run_dir}.")
+            raise RunFolderError(f"{run_dir}: is not empty. Name another run folder, or go on with --resume {run_dir}.")
         self.run_dir = run_dir
         self.checkpoint_dir = run_dir / "checkpoints"
         path = run_dir / "metrics.jsonl"
@@ -69,22 +69,23 @@ class RunLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.close()
 
     def write(self, kind: str, figures: Mapping[str, object]) -> None:
         """Append one record; a figure that JSON has no word for (NaN) becomes null."""
         record = {"schema_version": SCHEMA_VERSION, "kind": kind, **figures, "time": round(time.time(), 3)}
-        plain = {key: None if isinstance(value, float) and value - value != 0 else value for key, value in record.items()}
-        self._file.write(json.dumps(plain, allow_nan=False) + "\n")
+        self._file.write(json.dumps({key: _plain(value) for key, value in record.items()}, allow_nan=False) + "\n")
         self._file.flush()
         self.num_lines += 1
 
     def close(self) -> None:
         """Close the file; closing twice is no error."""
         self._file.close()
+
+
+def _plain(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _whole_lines(path: Path) -> list[str]:

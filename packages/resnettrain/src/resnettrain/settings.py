@@ -39,18 +39,16 @@ def resolve_config(
     file: Path | None = None,
     overrides: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
+    base: TrainConfig | None = None,
 ) -> TrainConfig:
     """Return the settings of a run from everything that was said, the later one winning.
 
-    Args: flags: dotted key -> value; None values are flags that were not given.
+    Args: flags: dotted key -> value; None values are flags that were not given.  base: in place of a recipe, the
+    settings of a run that is resumed.
     Raises: ConfigError: an unknown key, a wrong type, a value out of range.
     """
     values = _read_file(file) if file is not None else {}
-    name = recipe_name or values.get("recipe", DEFAULT_RECIPE)
-    if not isinstance(name, str):
-        raise ConfigError(f"recipe: expected a string, got {name!r}.")
-    config = with_values(recipe(name), {**values, "recipe": name})
-    config = with_overrides(config, overrides)
+    config = with_overrides(with_values(_start(recipe_name, values, base=base), values), overrides)
     for key, value in (flags or {}).items():
         if value is not None:
             config = with_values(config, _nested(key, value))
@@ -110,14 +108,25 @@ def with_values(config: _Config, values: Mapping[str, Any], *, where: str = "") 
     for key, value in values.items():
         path = f"{where}{key}"
         if key not in made:
-            raise ConfigError(_unknown(path, list(made), where))
+            raise ConfigError(_unknown(path, list(made), where=where))
         if is_dataclass(made[key]):
             if not isinstance(value, Mapping):
                 raise ConfigError(f"{path}: is a section; set one of its keys, such as {path}.{_first_key(made[key])}.")
             made[key] = with_values(made[key], value, where=f"{path}.")
         else:
-            made[key] = _typed(path, value, hints[key])
+            made[key] = _typed(path, value, hint=hints[key])
     return type(config)(**made)
+
+
+def _start(recipe_name: str | None, values: dict[str, Any], *, base: TrainConfig | None) -> TrainConfig:
+    """Return what the file is laid over; a recipe that was named wins over the one in the file."""
+    said = recipe_name or values.pop("recipe", None)
+    values.pop("recipe", None)
+    if base is None:
+        return recipe(_typed("recipe", said if said is not None else DEFAULT_RECIPE, hint=str))
+    if said is not None and said != base.recipe:
+        raise ConfigError(f"recipe: '{said}', but the run was begun with '{base.recipe}'; a resume keeps it.")
+    return base
 
 
 def _override_value(key: str, value: str) -> Any:
@@ -161,7 +170,7 @@ def _first_key(section: object) -> str:
     return fields(cast(Any, section))[0].name
 
 
-def _unknown(path: str, names: list[str], where: str) -> str:
+def _unknown(path: str, names: list[str], *, where: str) -> str:
     key = path.rpartition(".")[2]
     near = [f"{where}{name}" for name in difflib.get_close_matches(key, names, n=1)] or _same_key_elsewhere(key)
     hint = f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(names)}."
@@ -176,31 +185,32 @@ def _same_key_elsewhere(key: str) -> list[str]:
     return [found[name] for name in difflib.get_close_matches(key, found, n=1)]
 
 
-def _typed(path: str, value: Any, hint: Any) -> Any:
+def _typed(path: str, value: Any, *, hint: Any) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         inner = [item for item in arguments if item is not type(None)]
-        return None if value is None else _typed(path, value, inner[0])
+        return None if value is None else _typed(path, value, hint=inner[0])
     if origin is Literal:
         if value not in arguments or not isinstance(value, str):
             raise ConfigError(f"{path}: {value!r} must be one of {', '.join(map(str, arguments))}.")
         return value
     if origin is tuple:
-        return _typed_tuple(path, value, arguments)
-    return _typed_scalar(path, value, hint)
+        return _typed_tuple(path, value, arguments=arguments)
+    return _typed_scalar(path, value, kind=hint)
 
 
-def _typed_tuple(path: str, value: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def _typed_tuple(path: str, value: Any, *, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
         raise ConfigError(f"{path}: expected a list, got {value!r}.")
     if arguments[-1] is Ellipsis:
-        return tuple(_typed(f"{path}[{i}]", item, arguments[0]) for i, item in enumerate(value))
+        return tuple(_typed(f"{path}[{i}]", item, hint=arguments[0]) for i, item in enumerate(value))
     if len(value) != len(arguments):
         raise ConfigError(f"{path}: expected {len(arguments)} values, got {len(value)}.")
-    return tuple(_typed(f"{path}[{i}]", item, kind) for i, (item, kind) in enumerate(zip(value, arguments, strict=True)))
+    pairs = enumerate(zip(value, arguments, strict=True))
+    return tuple(_typed(f"{path}[{i}]", item, hint=kind) for i, (item, kind) in pairs)
 
 
-def _typed_scalar(path: str, value: Any, kind: type) -> Any:
+def _typed_scalar(path: str, value: Any, *, kind: type) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is Path and isinstance(value, (str, Path)):

@@ -1,7 +1,7 @@
 """Where a run stands, and what of it goes into a checkpoint and comes back.
 
-A checkpoint is a dict of plain values and tensors: format, version, versions (of torch and Python), model, optimizer, rng,
-progress (samples, updates, epoch ...), loader (the data position), window (losses not reported yet), identity (what must
+A checkpoint is a dict of plain values and tensors: format, version, versions (of torch and Python), model, optimizer,
+rng, progress (samples, updates, epoch ...), loader (the data position), window (the last losses), identity (what must
 fit on resume), config, metrics_lines.
 """
 
@@ -17,13 +17,23 @@ import torch
 import torchvision
 from torch import nn
 
+from resnettrain.checkpoint import find_checkpoint
 from resnettrain.config import TrainConfig
 from resnettrain.errors import CheckpointError
 from resnettrain.metrics import Window
 from resnettrain.recipes import recipe
 from resnettrain.settings import to_mapping, with_values
 
-__all__ = ["FORMAT_VERSION", "Identity", "TrainState", "config_of", "identity_of", "pack_content", "unpack_content"]
+__all__ = [
+    "FORMAT_VERSION",
+    "Identity",
+    "TrainState",
+    "config_of",
+    "identity_of",
+    "pack_content",
+    "resume_config",
+    "unpack_content",
+]
 
 FORMAT_VERSION = 1
 _FORMAT = "resnettrain-checkpoint"
@@ -73,7 +83,10 @@ def pack_content(
         },
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
-        "rng": {"torch": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []},
+        "rng": {
+            "torch": torch.get_rng_state(),
+            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        },
         "progress": progress,
         "loader": loader,
         "window": window.state(),
@@ -84,11 +97,22 @@ def pack_content(
 
 
 def unpack_content(
-    content: Mapping[str, Any], *, model: nn.Module, optimizer: torch.optim.Optimizer, window: Window, device: torch.device
+    content: Mapping[str, Any],
+    *,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    window: Window,
+    device: torch.device,
 ) -> TrainState:
-    """Put a checkpoint's content into the parts of a run, torch's RNGs included; return where the run stands."""
-    model.load_state_dict(content["model"])
-    optimizer.load_state_dict(content["optimizer"])
+    """Put a checkpoint's content into the parts of a run, torch's RNGs included; return where the run stands.
+
+    Raises: CheckpointError: weights or optimizer state of another shape.
+    """
+    try:
+        model.load_state_dict(content["model"])
+        optimizer.load_state_dict(content["optimizer"])
+    except (RuntimeError, ValueError) as error:
+        raise CheckpointError(f"the checkpoint does not fit the model or the optimizer: {error}") from error
     window.load(content["window"], device=device)
     torch.set_rng_state(content["rng"]["torch"])
     if device.type == "cuda" and len(content["rng"]["cuda"]) == torch.cuda.device_count():
@@ -113,3 +137,13 @@ def identity_of(content: Mapping[str, Any], *, path: Path) -> Identity:
 def config_of(content: Mapping[str, Any]) -> TrainConfig:
     """Return the settings that a checkpoint's run was made with; `run_dir` is None."""
     return with_values(recipe(content["config"]["recipe"]), content["config"])
+
+
+def resume_config(path: Path) -> TrainConfig:
+    """Return the settings of the run that a checkpoint file, or a run folder's newest checkpoint, was made by.
+
+    Raises: CheckpointError: nothing there, damaged, unsafe, or of another program.
+    """
+    found, content = find_checkpoint(path)
+    identity_of(content, path=found)
+    return config_of(content)

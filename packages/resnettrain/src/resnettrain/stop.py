@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 __all__ = ["StopRequest"]
@@ -24,8 +24,8 @@ _PATIENCE_S = 2.0
 class StopRequest:
     """The flag that SIGINT and SIGTERM raise; `signal` is the number of the first one, None before.
 
-    A signal that comes more than two seconds after the first raises KeyboardInterrupt, so that a hanging read can be left.
-    Handlers can be set in the main thread only; elsewhere the flag is raised with `ask`.
+    A signal that comes more than two seconds after the first raises KeyboardInterrupt, so that a hanging read can be
+    left. Handlers can be set in the main thread only; elsewhere the flag is raised with `ask`.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -40,9 +40,7 @@ class StopRequest:
                 self._earlier[number] = signal.signal(number, self._handle)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         for number, handler in self._earlier.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal returned
         self._earlier.clear()
@@ -54,5 +52,5 @@ class StopRequest:
         elif self._clock() - self._asked_at > _PATIENCE_S:
             raise KeyboardInterrupt
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
         self.ask(number)

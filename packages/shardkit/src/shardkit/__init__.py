@@ -11,8 +11,11 @@ from shardkit.errors import (
     PictureError,
     ShardkitError,
     ShardReadError,
+    SourceError,
+    UnusableSourcesError,
     printable,
 )
+from shardkit.fake_imagenet import FakeImageNet
 from shardkit.index import (
     INDEX_SUFFIX,
     ShardIndex,
@@ -35,10 +38,16 @@ from shardkit.manifest import (
     read_manifest,
     write_manifest,
 )
+from shardkit.pack import PackConfig, ShardPlan, existing_output, pack, plan_shards
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
 from shardkit.reader import Sample, ShardFile, iter_samples
+from shardkit.rules import RULES, Finding, Rule, Severity
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns, is_url
+from shardkit.sources import FakeSource, FolderSource, Source, SourceSample, open_folder
+from shardkit.summary import Extent, ShardSummary
+from shardkit.validate import CheckOptions, ShardReport, check_shards, repeated_keys
+from shardkit.writer import ShardWriter
 
 __all__ = [
     "INDEX_SUFFIX",
@@ -46,25 +55,45 @@ __all__ = [
     "MANIFEST_SUFFIX",
     "MAX_PIXELS",
     "PICTURE_EXTENSIONS",
+    "RULES",
+    "CheckOptions",
+    "Extent",
+    "FakeImageNet",
+    "FakeSource",
+    "Finding",
+    "FolderSource",
     "IndexFileError",
     "Key",
     "Manifest",
     "ManifestError",
     "OutputExistsError",
+    "PackConfig",
     "PackError",
     "PatternError",
     "PictureError",
     "PictureFacts",
+    "Rule",
     "Sample",
     "SampleKey",
+    "Severity",
     "ShardFile",
     "ShardIndex",
+    "ShardPlan",
     "ShardReadError",
     "ShardRecord",
+    "ShardReport",
+    "ShardSummary",
+    "ShardWriter",
     "ShardkitError",
+    "Source",
+    "SourceError",
+    "SourceSample",
+    "UnusableSourcesError",
     "build_index",
+    "check_shards",
     "dataset_digest",
     "decode_rgb",
+    "existing_output",
     "expand_braces",
     "expand_patterns",
     "file_checksum",
@@ -75,13 +104,17 @@ __all__ = [
     "load",
     "manifest_from_json",
     "manifests_in",
+    "open_folder",
     "open_picture",
+    "pack",
     "parse_label",
     "picture_extension",
     "picture_facts",
+    "plan_shards",
     "printable",
     "read_index",
     "read_manifest",
+    "repeated_keys",
     "seeded_permutation",
     "seeded_words",
     "split_name",

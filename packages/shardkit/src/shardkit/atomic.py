@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import os
 import tempfile
 from collections.abc import Iterator
@@ -11,10 +13,10 @@ from typing import BinaryIO
 
 from shardkit.errors import OutputExistsError
 
-__all__ = ["TEMPORARY_PREFIX", "atomic_file", "sync_folder", "write_atomically"]
+__all__ = ["atomic_file", "remove_leftovers", "sync_folder", "write_atomically"]
 
 # Hidden, so that no glob for shards finds an unfinished one.
-TEMPORARY_PREFIX = ".unfinished-"
+_TEMPORARY_PREFIX = ".unfinished-"
 
 
 @contextmanager
@@ -23,13 +25,15 @@ def atomic_file(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
 
     Raises: OutputExistsError: the name is taken and ``replace`` is false, also when it was taken meanwhile. OSError.
     """
-    descriptor, temporary = tempfile.mkstemp(prefix=f"{TEMPORARY_PREFIX}{path.name}-", dir=path.parent)
+    descriptor, temporary = tempfile.mkstemp(prefix=f"{_TEMPORARY_PREFIX}{path.name}-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            # Held while the file is being written, so that nobody takes it for a leftover; a killed process lets go.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield file
             file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+            os.fchmod(descriptor, 0o666 & ~_umask())
+            os.fsync(descriptor)
         if replace:
             os.replace(temporary, path)
         else:
@@ -45,6 +49,20 @@ def write_atomically(path: Path, data: bytes, *, replace: bool) -> None:
     """Write a whole file at once. Raises: as :func:`atomic_file`."""
     with atomic_file(path, replace=replace) as file:
         file.write(data)
+
+
+def remove_leftovers(folder: Path, *, name_prefix: str) -> list[Path]:
+    """Remove unfinished files of killed processes whose final names begin so, and return them; live ones stay."""
+    removed = []
+    for path in folder.glob(f"{_TEMPORARY_PREFIX}{glob.escape(name_prefix)}*"):
+        with open(path, "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                continue
+            path.unlink(missing_ok=True)
+            removed.append(path)
+    return removed
 
 
 def sync_folder(folder: Path) -> None:

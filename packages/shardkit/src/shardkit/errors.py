@@ -13,6 +13,8 @@ __all__ = [
     "PictureError",
     "ShardReadError",
     "ShardkitError",
+    "SourceError",
+    "UnusableSourcesError",
     "printable",
 ]
 
@@ -45,6 +47,22 @@ class PackError(ShardkitError):
 
 class OutputExistsError(PackError):
     """Output that is already there and was not to be overwritten."""
+
+
+class SourceError(PackError):
+    """A source that cannot be packed: its name, and why."""
+
+    def __init__(self, origin: str, reason: str) -> None:
+        super().__init__(origin, reason)
+        self.origin = origin
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.origin}: {self.reason}"
+
+
+class UnusableSourcesError(PackError):
+    """Sources that cannot be packed, all of them named; nothing was packed."""
 
 
 class PictureError(ShardkitError, ValueError):
@@ -87,5 +105,13 @@ class ShardReadError(ShardkitError, OSError):
         self.remedy = remedy
 
     def __reduce__(self) -> tuple[object, ...]:
-        fields = {"rule": self.rule, "member": self.member, "offset": self.offset, "remedy": self.remedy}
-        return functools.partial(ShardReadError, self.shard, self.reason, **fields), ()
+        build = functools.partial(
+            ShardReadError,
+            self.shard,
+            self.reason,
+            rule=self.rule,
+            member=self.member,
+            offset=self.offset,
+            remedy=self.remedy,
+        )
+        return build, ()

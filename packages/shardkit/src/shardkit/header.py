@@ -132,7 +132,7 @@ def _block(name: bytes, *, prefix: bytes, num_bytes: int, kind: bytes) -> bytes:
             b"00000000000\0",
             b" " * 8,
             kind.ljust(101, b"\0"),
-            b"ustar\00000".ljust(72, b"\0"),
+            (b"ustar\0" + b"00").ljust(72, b"\0"),
             b"0000000\0" * 2,
             prefix.ljust(167, b"\0"),
         )

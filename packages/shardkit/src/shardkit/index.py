@@ -103,7 +103,9 @@ def build_index(path: Path) -> ShardIndex:
     return index_of_groups(groups, shard=path.name, num_bytes=path.stat().st_size, checksum=file_checksum(path))
 
 
-def index_of_groups(groups: list[Group], *, shard: str, num_bytes: int, checksum: str) -> ShardIndex:
+def index_of_groups(
+    groups: list[Group], *, shard: str, num_bytes: int, checksum: str, origins: tuple[str, ...] = ()
+) -> ShardIndex:
     """Put the samples of a shard into columns; label contents must be in the groups."""
     extensions = tuple(sorted({extension for group in groups for extension, _, _ in group.parts}))
     column = {extension: i for i, extension in enumerate(extensions)}
@@ -133,6 +135,7 @@ def index_of_groups(groups: list[Group], *, shard: str, num_bytes: int, checksum
         sizes=sizes,
         member_offsets=member_offsets,
         member_sizes=member_sizes,
+        origins=origins,
     )
 
 

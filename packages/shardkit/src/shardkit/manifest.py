@@ -46,7 +46,7 @@ class Manifest:
     """A dataset as it was packed.
 
     ``classes``: their names in the order of their numbers. ``class_order``: how that order was made. ``shuffled``:
-    whether samples were packed in shuffled order. ``options``: what the packing was told. ``skipped``: sources left out.
+    packed in shuffled order. ``options``: what the packing was told. ``skipped``: the sources that were left out.
     """
 
     name: str

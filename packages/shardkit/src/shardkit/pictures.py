@@ -121,5 +121,5 @@ def _orientation(picture: Image.Image) -> tuple[int | None, bool]:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             return picture.getexif().get(_EXIF_ORIENTATION), False
-    except Exception:  # a damaged EXIF block never makes a picture unusable
+    except Exception:  # noqa: BLE001  # a damaged EXIF block never makes a picture unusable
         return None, True

@@ -72,8 +72,8 @@ class SampleScan:
 class ShardScan:
     """What is known of one shard.
 
-    ``num_bytes`` and ``checksum`` are of the file as stored (None for standard input; the checksum also where no record
-    asks for it). ``following``: (byte offset, number of samples) of each further archive in the file. ``special``: links,
+    ``num_bytes`` and ``checksum`` are of the file as stored, None for standard input, or where no record asks for a
+    checksum. ``following``: (byte offset, number of samples) of each further archive in the file. ``special``: links,
     folders, devices; ``hidden`` and ``beside``: members that belong to no sample. ``decoded``: pictures were unpacked.
     """
 

@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 
 from shardkit import seeded_words
-
 from wdsloader.config import AugmentConfig
 
 __all__ = ["Crop", "centre_crop", "draw"]
@@ -32,10 +31,10 @@ class Crop:
     flip: bool = False
 
 
-def draw(config: AugmentConfig, *, seed: int, epoch: int, sample: int, width: int, height: int) -> Crop:
+def draw(config: AugmentConfig, *, seed: int, epoch: int, sample: int | str, width: int, height: int) -> Crop:
     """Draw the training crop of a sample. All numbers of the box are whole.
 
-    Args: sample: its number in the dataset as listed. width, height: of the picture, in pixels.
+    Args: sample: its number in the dataset as listed (or a name of its own). width, height: of the picture, in pixels.
     Source: torchvision.transforms.RandomResizedCrop.get_params.
     """
     words = [int(word) for word in seeded_words(1 + _TRIES * _WORDS_PER_TRY, key=(seed, epoch, "augment", sample))]

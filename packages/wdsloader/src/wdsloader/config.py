@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from shardkit import MAX_PIXELS
-
 from wdsloader.errors import ConfigError
 
 __all__ = ["AugmentConfig", "LoaderConfig", "Tail"]
@@ -61,17 +60,17 @@ class LoaderConfig:
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "image_size", "spans_per_lane", "stream_buffer", "max_pixels"):
-            _require_at_least(1, name, getattr(self, name))
+            _require_at_least(1, name, value=getattr(self, name))
         for name in ("num_epochs", "lanes", "block"):
             if getattr(self, name) is not None:
-                _require_at_least(1, name, getattr(self, name))
+                _require_at_least(1, name, value=getattr(self, name))
         for name in ("seed", "num_workers"):
-            _require_at_least(0, name, getattr(self, name))
+            _require_at_least(0, name, value=getattr(self, name))
         if self.tail not in get_args(Tail):
             raise ConfigError(f"tail={self.tail!r}: choose one of {', '.join(get_args(Tail))}")
 
 
-def _require_at_least(least: int, name: str, value: object) -> None:
+def _require_at_least(least: int, name: str, *, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"{name}={value!r}: must be an integer of at least {least}")
 

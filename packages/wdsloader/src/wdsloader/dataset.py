@@ -1,4 +1,4 @@
-"""Patterns -> a dataset: its shards, their sample counts, its digest, its classes. Reads manifests and indexes, no samples.
+"""Patterns -> a dataset: its shards, their sample counts, its digest, its classes. Reads manifests and indexes alone.
 
 Owns where counts come from: a manifest beside the shards, else an index beside each shard, else an index made on first
 use (local shards). Remote shards without a manifest have no counts: the loader then works in its openly inexact mode.
@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from urllib.parse import urljoin
 
 import numpy as np
+
 from shardkit import (
     MANIFEST_SUFFIX,
     Manifest,
@@ -32,9 +32,8 @@ from shardkit import (
     read_index,
     write_index,
 )
-
 from wdsloader.cache import ShardCache
-from wdsloader.errors import DatasetError, FetchError
+from wdsloader.errors import DatasetError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
 from wdsloader.shards import ShardEntry, ShardTable, stale
 
@@ -78,9 +77,8 @@ class Dataset:
         """
         if self.counts is None or any(is_remote(url) for url in self.urls):
             return None
-        columns = [_index_of(entry).labels for entry in self.table.entries]
-        labels = np.concatenate(columns)
-        return int(labels.min()), int(labels.max())
+        labels = np.concatenate([_index_of(entry).labels for entry in self.table.entries])
+        return int(np.min(labels)), int(np.max(labels))
 
     def close(self) -> None:
         """Remove the temporary folder of remote shards, where there is one. The end of the process does it too."""
@@ -90,9 +88,7 @@ class Dataset:
     def __enter__(self) -> Dataset:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -112,16 +108,16 @@ def open_dataset(patterns: Sequence[str], *, cache_dir: Path | None = None, exac
         cache_dir: where remote shards are kept; None: a temporary folder for this run.
         exact: refuse a dataset whose sample counts are not known.
     Raises: PatternError: nothing matches. DatasetError: shards that are missing, empty altogether, stale, given twice,
-        or of an unknown scheme; unknown counts with ``exact``. FetchError. ShardReadError: a shard that cannot be indexed.
+        or of an unknown scheme; unknown counts with ``exact``. FetchError. ShardReadError: a shard that
+        cannot be indexed.
     """
     urls = expand_patterns(patterns)
     temporary = None
-    fetcher = None
-    if any(is_url(url) for url in urls):
-        if cache_dir is None:
-            temporary = tempfile.TemporaryDirectory(prefix="wdsloader-", ignore_cleanup_errors=True)
-            log.info("no cache folder given: remote shards are kept in %s until this run ends", temporary.name)
-        fetcher = Fetcher(Path(cache_dir if temporary is None else temporary.name))
+    if cache_dir is None and any(is_url(url) for url in urls):
+        temporary = tempfile.TemporaryDirectory(prefix="wdsloader-", ignore_cleanup_errors=True)
+        log.info("no cache folder given: remote shards are kept in %s until this run ends", temporary.name)
+    folder = cache_dir if temporary is None else Path(temporary.name)
+    fetcher = None if folder is None else Fetcher(folder)
     listing = _list_shards(urls, fetcher)
     unknown = [u for u, record in zip(listing.urls, listing.records, strict=True) if is_remote(u) and record is None]
     if unknown:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
-from shardkit import MAX_PIXELS, load, open_picture, to_rgb
 
+from shardkit import MAX_PIXELS, load, open_picture, to_rgb
 from wdsloader.augment import Crop
 
 __all__ = ["ChooseCrop", "Uint8s", "decode_crop"]

@@ -25,7 +25,7 @@ class ConfigError(WdsloaderError, ValueError):
 
 
 class DatasetError(WdsloaderError):
-    """Shards that make no dataset: none there, contradicting their manifest, or without the counts that were asked for."""
+    """Shards that make no dataset: missing, contradicting their manifest, or without the counts that were asked for."""
 
 
 class FetchError(WdsloaderError, OSError):
@@ -34,14 +34,14 @@ class FetchError(WdsloaderError, OSError):
     Attributes: url (masked); status (the HTTP status, None where there was none).
     """
 
-    def __init__(self, url: str, reason: str, status: int | None = None) -> None:
+    def __init__(self, url: str, reason: str, *, status: int | None = None) -> None:
         super().__init__(f"{url}: {reason}")
         self.url = url
         self.reason = reason
         self.status = status
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.url, self.reason, self.status)
+        return _rebuild_fetch_error, (self.url, self.reason, self.status)
 
 
 class SampleError(WdsloaderError):
@@ -50,7 +50,7 @@ class SampleError(WdsloaderError):
     Attributes: shard; key (None where it is not known); offset in bytes from the start of the shard (or None); cause.
     """
 
-    def __init__(self, shard: str, key: str | None, offset: int | None, cause: str) -> None:
+    def __init__(self, shard: str, cause: str, *, key: str | None = None, offset: int | None = None) -> None:
         name = "" if key is None else f" '{key}'"
         place = "" if offset is None else f" at byte {offset}"
         super().__init__(f"{shard}:{name}{place}{':' if name or place else ''} {cause}")
@@ -60,7 +60,7 @@ class SampleError(WdsloaderError):
         self.cause = cause
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.shard, self.key, self.offset, self.cause)
+        return _rebuild_sample_error, (self.shard, self.cause, self.key, self.offset)
 
 
 class WorkerError(WdsloaderError):
@@ -69,3 +69,11 @@ class WorkerError(WdsloaderError):
 
 class NoLengthError(WdsloaderError, TypeError):
     """The number of batches is not known. A ``TypeError``, so that ``list(loader)`` still works."""
+
+
+def _rebuild_fetch_error(url: str, reason: str, status: int | None) -> FetchError:  # noqa: PLR0917  # pickle's way
+    return FetchError(url, reason, status=status)
+
+
+def _rebuild_sample_error(shard: str, cause: str, key: str | None, offset: int | None) -> SampleError:  # noqa: PLR0917
+    return SampleError(shard, cause, key=key, offset=offset)

@@ -6,6 +6,7 @@ HTML is no shard. Secrets in a URL (user, password, query values) are masked in 
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 from collections.abc import Callable
@@ -24,6 +25,9 @@ from wdsloader.errors import FetchError
 __all__ = ["FetchLimits", "Fetcher", "is_remote", "mask_url"]
 
 log = logging.getLogger(__name__)
+
+# Whether the first bytes of a body can begin what was asked for.
+Check = Callable[[bytes], bool]
 
 _PIECE_BYTES = 1 << 20
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
@@ -67,37 +71,25 @@ class Fetcher:
         """
         if not is_remote(url):
             return Path(url)
-        return self.cache.get(url, lambda file: self._download(url, file, num_bytes), num_bytes=num_bytes)
+
+        def fill(file: BinaryIO) -> None:
+            self._transfer(url, file, check=_check_shard)
+            if num_bytes is not None and file.tell() != num_bytes:
+                raise FetchError(mask_url(url), f"got {file.tell()} bytes, the manifest says {num_bytes}: it is stale")
+
+        return self.cache.get(url, fill, num_bytes=num_bytes)
 
     def document(self, url: str) -> Path:
         """Return the local file of a small remote document (an index), fetched once."""
-        return self.cache.get(url, lambda file: self._save(url, file, _check_document))
+        return self.cache.get(url, lambda file: self._transfer(url, file, check=_check_document))
 
     def read(self, url: str) -> bytes:
         """Return a small remote document (a manifest), fetched anew each time."""
-        pieces: list[bytes] = []
-        self._transfer(url, _check_document, pieces.clear, pieces.append)
-        return b"".join(pieces)
+        buffer = io.BytesIO()
+        self._transfer(url, buffer, check=_check_document)
+        return buffer.getvalue()
 
-    def _download(self, url: str, file: BinaryIO, num_bytes: int | None) -> None:
-        self._save(url, file, _check_shard)
-        if num_bytes is not None and file.tell() != num_bytes:
-            raise FetchError(mask_url(url), f"got {file.tell()} bytes, the manifest says {num_bytes}: it is stale")
-
-    def _save(self, url: str, file: BinaryIO, check: Callable[[bytes, str], str | None]) -> None:
-        def start_anew() -> None:
-            file.seek(0)
-            file.truncate()
-
-        self._transfer(url, check, start_anew, file.write)
-
-    def _transfer(
-        self,
-        url: str,
-        check: Callable[[bytes, str], str | None],
-        start_anew: Callable[[], None],
-        write: Callable[[bytes], object],
-    ) -> None:
+    def _transfer(self, url: str, file: BinaryIO, *, check: Check) -> None:
         """Try until a whole body is written; back off between tries, and say each retry in one log line."""
         retry = Retry(
             total=self.limits.retries,
@@ -105,15 +97,15 @@ class Fetcher:
             backoff_jitter=self.limits.backoff_s / 2,
             backoff_max=self.limits.longest_wait_s,
             retry_after_max=int(self.limits.longest_wait_s),
-            raise_on_status=False,
         )
         while True:
-            start_anew()
+            file.seek(0)
+            file.truncate()
             response: urllib3.BaseHTTPResponse | None = None
             try:
                 response = self._open(url)
                 if response.status not in _RETRIED:
-                    self._receive(response, url, check, write)
+                    _receive(response, file, url=url, check=check)
                     return
                 reason = f"status {response.status}"
             except HTTPError as error:
@@ -126,7 +118,7 @@ class Fetcher:
             except MaxRetryError:
                 status = None if response is None else response.status
                 tries = self.limits.retries + 1
-                raise FetchError(mask_url(url), f"{reason} (gave up after {tries} tries)", status) from None
+                raise FetchError(mask_url(url), f"{reason} (gave up after {tries} tries)", status=status) from None
             log.warning("%s: %s; trying again (%d tries left)", mask_url(url), reason, int(retry.total or 0) + 1)
             retry.sleep(response)
 
@@ -150,32 +142,37 @@ class Fetcher:
         except LocationValueError as error:
             raise FetchError(mask_url(url), f"no usable URL: {type(error).__name__}") from None
 
-    def _receive(
-        self,
-        response: urllib3.BaseHTTPResponse,
-        url: str,
-        check: Callable[[bytes, str], str | None],
-        write: Callable[[bytes], object],
-    ) -> None:
-        """Write the body of a reply. Raises: FetchError: final; HTTPError: worth another try."""
-        if response.status != 200:
-            reason = _REASONS.get(response.status, "not what a file is answered with")
-            raise FetchError(mask_url(url), f"status {response.status}: {reason}", response.status)
-        promised = response.headers.get("Content-Length", "")
-        received = 0
-        try:
-            while piece := response.read(_PIECE_BYTES):
-                if not received and (problem := check(piece, response.headers.get("Content-Type", ""))):
-                    raise FetchError(mask_url(url), problem, response.status)
-                received += len(piece)
-                write(piece)
-        except HTTPError as error:
-            cut = f"{received} of {promised} bytes, then " if promised else ""
-            raise HTTPError(f"{cut}{_reason_of(error, url)}") from None
-        if promised.isdigit() and received != int(promised):
-            raise HTTPError(f"{received} of {promised} bytes")
-        if not received and (problem := check(b"", response.headers.get("Content-Type", ""))):
-            raise FetchError(mask_url(url), problem, response.status)
+
+def _receive(response: urllib3.BaseHTTPResponse, file: BinaryIO, *, url: str, check: Check) -> None:
+    """Write the body of a reply. Raises: FetchError: final; HTTPError: worth another try."""
+    if response.status != 200:
+        reason = _REASONS.get(response.status, "not what a file is answered with")
+        raise FetchError(mask_url(url), f"status {response.status}: {reason}", status=response.status)
+    promised = response.headers.get("Content-Length", "")
+    head = b""
+    try:
+        while piece := response.read(_PIECE_BYTES):
+            if not head:
+                head = piece
+                _require_kind(head, response, url=url, check=check)
+            file.write(piece)
+    except HTTPError as error:
+        cut = f"{file.tell()} of {promised} bytes, then " if promised else ""
+        raise HTTPError(f"{cut}{_reason_of(error, url)}") from None
+    if promised.isdigit() and file.tell() != int(promised):
+        raise HTTPError(f"{file.tell()} of {promised} bytes")
+    if not head:
+        _require_kind(head, response, url=url, check=check)
+
+
+def _require_kind(head: bytes, response: urllib3.BaseHTTPResponse, *, url: str, check: Check) -> None:
+    """Refuse a body that begins as what was asked for never does."""
+    if not check(head):
+        kind = response.headers.get("Content-Type", "").partition(";")[0].strip() or "no content type"
+        wanted = "a tar" if check is _check_shard else "JSON"
+        shown = " ".join(head[:100].decode("utf-8", "replace").split())
+        reason = f"got {kind}, not {wanted}; it begins with {shown!r}"
+        raise FetchError(mask_url(url), reason, status=response.status)
 
 
 def is_remote(url: str) -> bool:
@@ -213,23 +210,11 @@ def _reason_of(error: HTTPError, url: str) -> str:
     return f"{type(cause).__name__}: {text}" if text else type(cause).__name__
 
 
-def _check_shard(head: bytes, content_type: str) -> str | None:
-    """Return why the first piece of a body cannot begin a tar, None where it can."""
-    if _begins_tar(head):
-        return None
-    kind = content_type.partition(";")[0].strip() or "no content type"
-    shown = " ".join(head[:100].decode("utf-8", "replace").split())
-    return f"got {kind}, not a tar; it begins with {shown!r}"
+def _check_document(head: bytes) -> bool:
+    return head.lstrip()[:1] == b"{"
 
 
-def _check_document(head: bytes, content_type: str) -> str | None:
-    if head.lstrip()[:1] == b"{":
-        return None
-    kind = content_type.partition(";")[0].strip() or "no content type"
-    return f"got {kind}, not JSON; it begins with {' '.join(head[:100].decode('utf-8', 'replace').split())!r}"
-
-
-def _begins_tar(head: bytes) -> bool:
+def _check_shard(head: bytes) -> bool:
     """Tell whether the bytes begin with a tar header whose checksum is right, or with an end marker, or are gzip."""
     block = head[:512]
     if block[:2] == b"\x1f\x8b" or (len(block) == 512 and not block.strip(b"\0")):

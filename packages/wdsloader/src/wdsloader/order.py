@@ -5,7 +5,8 @@ shuffle. Knows nothing of ranks, workers or batches (``plan`` does), so they can
 
 The order is a function of (dataset digest, seed, epoch, L, k, W): the digest fixes the sample counts, which come in as
 ``counts``; the keys of the random words are ``(seed, epoch, "shards")``, ``(seed, epoch, "merge", lane, group)`` and
-``(seed, epoch, "block", lane, block)``. A sample's number is its place in the dataset as listed, counted over all shards.
+``(seed, epoch, "block", lane, block)``. A sample's number is its place in the dataset as listed, over
+all shards.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
 from shardkit import seeded_permutation
 
 __all__ = ["Block", "EpochOrder", "Int64s", "listed_starts"]
@@ -35,8 +37,11 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """The spans of one lane: ``edges`` (spans + 1,) in samples from the lane's start, ``shifts`` (spans,) such that
-    line position + shift is the sample number; ``start``, the lane's place on the line."""
+    """The spans of one lane.
+
+    ``start``: the lane's place on the line of permuted shards. ``edges``: (spans + 1,) in samples from there.
+    ``shifts``: (spans,) such that place on the line + shift is the sample number.
+    """
 
     start: int
     edges: Int64s
@@ -49,7 +54,7 @@ def listed_starts(counts: npt.ArrayLike) -> Int64s:
 
 
 class EpochOrder:
-    """The order of one epoch. Holds arrays of the length of the shard list, and one group of spans for each lane in use.
+    """The order of one epoch. Holds arrays of the length of the shard list, and one group of spans for each lane used.
 
     Args: counts: samples of every shard as listed. lanes: L. spans_per_lane: k. block: W.
     """
@@ -131,10 +136,10 @@ class EpochOrder:
         return self._lanes[lane]
 
     def _group(self, lane: int, group: int) -> Int64s:
-        """Return the samples of a group of k spans, interleaved: a seeded permutation of the multiset of span labels."""
-        known, samples = self._groups.get(lane, (-1, np.empty(0, np.int64)))
+        """Return the samples of a group of k spans, in the order of a seeded permutation of its span labels."""
+        known, known_samples = self._groups.get(lane, (-1, np.empty(0, np.int64)))
         if known == group:
-            return samples
+            return known_samples
         spans = self._lane(lane)
         first = group * self.spans_per_lane
         edges = spans.edges[first : first + self.spans_per_lane + 1]
@@ -144,6 +149,6 @@ class EpochOrder:
         drawn = labels[seeded_permutation(len(labels), key=(self.seed, self.epoch, "merge", lane, group))]
         line = np.empty(len(drawn), np.int64)
         line[np.argsort(drawn, kind="stable")] = np.arange(spans.start + edges[0], spans.start + edges[-1])
-        samples = line + spans.shifts[first : first + self.spans_per_lane][drawn]
+        samples: Int64s = line + spans.shifts[first : first + self.spans_per_lane][drawn]
         self._groups[lane] = (group, samples)
         return samples

@@ -44,6 +44,8 @@ class Plan:
                 f"a global batch of {self.batch_size} does not divide over {self.world_size} ranks; "
                 f"{_near(self.batch_size, self.world_size)} would"
             )
+        if self.num_samples < 1:
+            raise ConfigError("no samples: there is nothing to make batches of")
         if self.lanes != LISTED:
             require_lanes(self.lanes, batch_size=self.batch_size, world_size=self.world_size)
         if self.tail == "ragged" and self.world_size > 1:
@@ -99,7 +101,8 @@ class Plan:
         if self.lanes == LISTED:
             # Neighbours in the list lie side by side in the shard.
             return np.array_split(rows, num_workers)[worker]
-        return rows[rows % (self.lanes // self.world_size) % num_workers == worker]
+        mine: Int64s = rows[rows % (self.lanes // self.world_size) % num_workers == worker]
+        return mine
 
     def require_resumable(self, position: int) -> None:
         """Check that batches can restart at a position.
@@ -132,8 +135,8 @@ def require_lanes(lanes: int, *, batch_size: int, world_size: int) -> None:
     if lanes % world_size == 0 and batch_size % lanes == 0:
         return
     fitting = _fitting_lanes(batch_size, world_size)
-    nearest = [max((f for f in fitting if f < lanes), default=None), min((f for f in fitting if f > lanes), default=None)]
-    choices = " or ".join(str(f) for f in nearest if f is not None)
+    nearest = [f for f in fitting if f < lanes][-1:] + [f for f in fitting if f > lanes][:1]
+    choices = " or ".join(str(f) for f in nearest)
     if lanes % world_size:
         broken = f"{world_size} ranks do not divide {lanes} lanes"
         batches = f"{_near(lanes, world_size)} lanes serve {world_size} ranks"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+
 from shardkit import (
     Sample,
     ShardFile,
@@ -22,7 +23,6 @@ from shardkit import (
     read_index,
     write_index,
 )
-
 from wdsloader.errors import DatasetError, FetchError, SampleError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
 from wdsloader.order import Int64s, listed_starts
@@ -109,10 +109,10 @@ class SampleReader:
         try:
             content = file.read_sample(offset, int(index.sizes[row]))
         except (ShardkitError, OSError) as error:
-            raise SampleError(shard, key, offset, str(error)) from error
+            raise SampleError(shard, str(error), key=key, offset=offset) from error
         if content.key != key:
             reason = f"the index has '{key}' here, the shard '{content.key}': the index is stale. Delete it"
-            raise SampleError(shard, content.key, offset, reason)
+            raise SampleError(shard, reason, key=content.key, offset=offset)
         return StoredSample(shard, content, int(index.labels[row]))
 
     def _open(self, number: int) -> tuple[ShardIndex, ShardFile]:
@@ -147,7 +147,9 @@ class SampleReader:
                 path = Path(entry.url)
                 index = entry.index or read_index(Path(index_path_of(entry.url)))
             found = path.stat().st_size
-        except ShardkitError as error:
+        except FetchError:
+            raise
+        except (ShardkitError, OSError) as error:
             raise DatasetError(str(error)) from error
         if index.num_bytes != found:
             raise stale(entry.url, f"has {found} bytes, its index says {index.num_bytes}")

@@ -1,0 +1,136 @@
+"""Train torchvision's classification models from WebDataset shards: exact, resumable, silent.
+
+Importing this package is light; torch is imported with the first name that needs it. Without torch come the settings
+(`TrainConfig` and its parts, recipes, TOML), the schedule, the events of a run, and the errors.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from resnettrain.config import (
+    AugmentConfig,
+    CheckpointConfig,
+    DataConfig,
+    LogConfig,
+    LossConfig,
+    ModelConfig,
+    OptimConfig,
+    RuntimeConfig,
+    ScheduleConfig,
+    TrainConfig,
+)
+from resnettrain.errors import (
+    CheckpointError,
+    ConfigError,
+    DataMismatchError,
+    EvaluationError,
+    NonFiniteLossError,
+    ResnettrainError,
+    RunFolderError,
+    UnsafeCheckpointError,
+)
+from resnettrain.progress import (
+    CheckpointSaved,
+    Event,
+    Progress,
+    RunEnded,
+    RunStarted,
+    TrainReport,
+    ValProgress,
+    ValReport,
+    source_line,
+)
+from resnettrain.recipes import DEFAULT_RECIPE, RECIPES, SOURCE_URLS, Recipe, recipe
+from resnettrain.schedule import Schedule, lr_at, make_schedule
+from resnettrain.settings import from_toml, read_toml, resolve_config, to_mapping, to_toml, with_overrides, with_values
+
+if TYPE_CHECKING:
+    from resnettrain.checkpoint import find_checkpoint, latest, list_checkpoints, read_checkpoint
+    from resnettrain.evaluate import EvalResult, evaluate_checkpoint
+    from resnettrain.model import build_model, model_names
+    from resnettrain.runlog import read_metrics
+    from resnettrain.state import config_of, resume_config
+    from resnettrain.trainer import TrainResult, train
+
+__all__ = [
+    "DEFAULT_RECIPE",
+    "RECIPES",
+    "SOURCE_URLS",
+    "AugmentConfig",
+    "CheckpointConfig",
+    "CheckpointError",
+    "CheckpointSaved",
+    "ConfigError",
+    "DataConfig",
+    "DataMismatchError",
+    "EvalResult",
+    "EvaluationError",
+    "Event",
+    "LogConfig",
+    "LossConfig",
+    "ModelConfig",
+    "NonFiniteLossError",
+    "OptimConfig",
+    "Progress",
+    "Recipe",
+    "ResnettrainError",
+    "RunEnded",
+    "RunFolderError",
+    "RunStarted",
+    "RuntimeConfig",
+    "Schedule",
+    "ScheduleConfig",
+    "TrainConfig",
+    "TrainReport",
+    "TrainResult",
+    "UnsafeCheckpointError",
+    "ValProgress",
+    "ValReport",
+    "build_model",
+    "config_of",
+    "evaluate_checkpoint",
+    "find_checkpoint",
+    "from_toml",
+    "latest",
+    "list_checkpoints",
+    "lr_at",
+    "make_schedule",
+    "model_names",
+    "read_checkpoint",
+    "read_metrics",
+    "read_toml",
+    "recipe",
+    "resolve_config",
+    "resume_config",
+    "source_line",
+    "to_mapping",
+    "to_toml",
+    "train",
+    "with_overrides",
+    "with_values",
+]
+
+# Names whose modules import torch, and where they are.
+_HEAVY = {
+    "EvalResult": "evaluate",
+    "TrainResult": "trainer",
+    "build_model": "model",
+    "config_of": "state",
+    "evaluate_checkpoint": "evaluate",
+    "find_checkpoint": "checkpoint",
+    "latest": "checkpoint",
+    "list_checkpoints": "checkpoint",
+    "model_names": "model",
+    "read_checkpoint": "checkpoint",
+    "read_metrics": "runlog",
+    "resume_config": "state",
+    "train": "trainer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HEAVY:
+        raise AttributeError(f"module 'resnettrain' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"resnettrain.{_HEAVY[name]}"), name)

@@ -1,0 +1,76 @@
+"""How worker processes live and end: clean start, deaf to the terminal's signals, gone when their loader is. No torch.
+
+The loader holds one end of a pipe, its lifeline; when it closes that end, or dies in whatever way, the workers leave.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+
+__all__ = ["describe_death", "end_processes", "follow_lifeline", "ignore_signals", "worker_context"]
+
+# The fork server imports torch once; its children then start in some 50 ms instead of seconds.
+_PRELOADED = ["wdsloader.fork_server", "wdsloader.torch_adapter"]
+# How long a worker may go on with what it is doing once its lifeline is cut.
+_GRACE_S = 2.0
+
+
+def worker_context() -> BaseContext:
+    """Return the way to start workers on every Python alike: never by forking this process, which may have threads."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    return context
+
+
+def ignore_signals() -> None:
+    """Leave SIGINT and SIGTERM to the main process: it stops at a batch of its choice, and still needs its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def follow_lifeline(lifeline: Connection) -> None:
+    """End this process soon after the other end of the pipe has closed, whatever it is doing then."""
+    threading.Thread(target=_wait_for_end, args=(lifeline,), name="lifeline", daemon=True).start()
+
+
+def end_processes(processes: list[BaseProcess], *, wait_s: float = 2 * _GRACE_S) -> None:
+    """Wait for processes that were told to end, and kill those that do not."""
+    deadline = time.monotonic() + wait_s
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+def describe_death(processes: list[BaseProcess], *, cause: str) -> str:
+    """Say which processes died, and of what; where none did, what the cause was in other words."""
+    dead = [process for process in processes if process.exitcode is not None]
+    if not dead:
+        return f"a loader worker cannot be reached: {cause}"
+    return "; ".join(f"loader worker (pid {process.pid}) {_cause(process.exitcode)}" for process in dead)
+
+
+def _cause(exitcode: int | None) -> str:
+    if exitcode == -signal.SIGKILL:
+        return "was killed by signal 9, as the kernel does when memory runs out: use fewer workers or smaller batches"
+    if exitcode is not None and exitcode < 0:
+        return f"was killed by signal {-exitcode}"
+    return f"ended with exit code {exitcode}"
+
+
+def _wait_for_end(lifeline: Connection) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        lifeline.recv_bytes()
+    time.sleep(_GRACE_S)
+    os._exit(0)

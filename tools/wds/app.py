@@ -1,0 +1,91 @@
+"""Mount the commands, and turn known errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from wds.console import print_error, setup_logging
+from wds.inspect import index, inspect, validate
+from wds.make_shards import make_shards
+
+__all__ = ["app", "main"]
+
+_EPILOG = (
+    "Exit codes: 0 fine, skips that were asked for included; 1 the data or the run is bad; 2 wrong use or "
+    "configuration, nothing matched, or the output exists; 130 Ctrl-C; 143 SIGTERM; 141 closed pipe."
+)
+_CLOSED_PIPE = 141
+_CTRL_C = 130
+
+
+class _Group(TyperGroup):
+    """The command group, which knows the libraries' errors."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; known errors end it with their exit code and one line on stderr."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            print_error("stopped by Ctrl-C")
+            raise typer.Exit(_CTRL_C) from None
+        except BrokenPipeError:
+            # Whoever read our output has seen enough; Python would complain once more when it closes stdout.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(_CLOSED_PIPE) from None
+        except Exception as error:  # the boundary of the program: known errors end here, others go on
+            code = _exit_code(error)
+            if code is None or os.environ.get("WDS_DEBUG") == "1":
+                raise
+            print_error(str(error))
+            raise typer.Exit(code) from None
+
+
+def _exit_code(error: Exception) -> int | None:
+    """Return the exit code of a known error, None for one that is a bug of ours."""
+    from resnettrain.errors import ConfigError as SettingsError
+    from resnettrain.errors import ResnettrainError
+    from shardkit import PackError, PatternError, ShardkitError, UnusableSourcesError
+    from wdsloader import ConfigError, WdsloaderError
+
+    if isinstance(error, UnusableSourcesError):
+        return 1
+    if isinstance(error, (PatternError, PackError, ConfigError, SettingsError)):
+        return 2
+    return 1 if isinstance(error, (ShardkitError, WdsloaderError, ResnettrainError, OSError)) else None
+
+
+app = typer.Typer(
+    cls=_Group,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Make WebDataset shards, check them, and train image classifiers from them.",
+    epilog=_EPILOG,
+)
+app.command("make-shards")(make_shards)
+app.command("inspect")(inspect)
+app.command("validate")(validate)
+app.command("index")(index)
+
+
+@app.callback()
+def options(
+    verbosity: Annotated[
+        str, typer.Option("-v", "--verbosity", metavar="LEVEL", help="CRITICAL, ERROR, WARNING, INFO or DEBUG.")
+    ] = "INFO",
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Errors only: the same as -v ERROR.")] = False,
+) -> None:
+    """Set what every command shares."""
+    setup_logging("ERROR" if quiet else verbosity)
+
+
+def main() -> None:
+    """Run the command line."""
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    app(prog_name="wds")

@@ -1,0 +1,112 @@
+"""All that the command shows: data on stdout, logs, progress and errors on stderr. The only writer to either."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "AsJson",
+    "Jobs",
+    "Progress",
+    "human_bytes",
+    "print_error",
+    "print_json",
+    "print_line",
+    "print_note",
+    "setup_logging",
+]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes; the result is the same for any number.")]
+
+SCHEMA_VERSION = 1
+_LIBRARIES = ("shardkit", "wdsloader", "resnettrain")
+# Off a terminal a line every few seconds, so that a log file stays readable.
+_PLAIN_EVERY_S = 5.0
+
+
+def setup_logging(level: str) -> None:
+    """Send the libraries' log lines of this level and above to stderr. Raises: typer.BadParameter: no such level."""
+    import click_log
+
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise typer.BadParameter(f"{level!r} is no level. Use CRITICAL, ERROR, WARNING, INFO or DEBUG", param_hint="-v")
+    for name in _LIBRARIES:
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            click_log.basic_config(logger)
+        logger.setLevel(number)
+
+
+def print_line(text: str = "") -> None:
+    """Print data to stdout."""
+    typer.echo(text)
+
+
+def print_note(text: str) -> None:
+    """Print a hint or a closing remark to stderr."""
+    typer.echo(text, err=True)
+
+
+def print_error(text: str) -> None:
+    """Print a known error to stderr: one line, red where colours are wanted."""
+    typer.secho(f"Error: {text}", fg=typer.colors.RED if _wants_colour() else None, err=True)
+
+
+def print_json(document: Mapping[str, object]) -> None:
+    """Print one JSON object to stdout, its ``schema_version`` first; plain ASCII, so valid whatever names it holds."""
+    print_line(json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1))
+
+
+def human_bytes(num_bytes: float) -> str:
+    """Return a size as people read it, in powers of 1024."""
+    for unit in ("B", "KiB", "MiB"):
+        if num_bytes < 1024:
+            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1024
+    return f"{num_bytes:.1f} GiB"
+
+
+class Progress:
+    """A line on stderr that says how far some work is: redrawn on a terminal, repeated every few seconds off one."""
+
+    def __init__(self, what: str, *, total: int, quiet: bool = False) -> None:
+        self._what = what
+        self._total = total
+        self._quiet = quiet
+        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._started = self._shown = time.monotonic()
+        self._done = 0
+
+    def advance(self, count: int = 1) -> None:
+        """Count some more as done, and show it when it is time."""
+        self._done += count
+        now = time.monotonic()
+        if not self._quiet and (self._terminal or now - self._shown > _PLAIN_EVERY_S):
+            self._shown = now
+            rate = self._done / max(now - self._started, 1e-9)
+            left_s = (self._total - self._done) / rate
+            text = f"{self._what} {self._done}/{self._total}, {rate:.1f}/s, {left_s:.0f} s left"
+            typer.echo(f"\r\x1b[K{text}" if self._terminal else text, nl=not self._terminal, err=True)
+
+    def close(self) -> None:
+        """Wipe the line from a terminal."""
+        if self._terminal and not self._quiet:
+            typer.echo("\r\x1b[K", nl=False, err=True)
+
+
+def _wants_colour() -> bool:
+    """Honour NO_COLOR, FORCE_COLOR and TERM=dumb."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
