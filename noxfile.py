@@ -19,10 +19,19 @@ ROOT = Path(__file__).parent
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = nox.project.python_versions(PYPROJECT)
 THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+SLOW_TESTS_PYTHON = THIS_PYTHON if THIS_PYTHON in PYTHONS else PYTHONS[-1]
 CONSTRAINTS = "tools/constraints.txt"
 LIBRARIES = ("packages/shardkit", "packages/wdsloader", "packages/resnettrain")
 OUR_NAMES = ("shardkit", "wdsloader", "resnettrain", "wds")
 SOURCES = tuple(f"{library}/src" for library in LIBRARIES)
+
+# Small checks to run with the python of another environment.
+TORCH_IS_ABSENT = "import importlib.util as i, sys; sys.exit(i.find_spec('torch') and 'torch is installed')"
+COMES_FROM_A_FOLDER = """
+import importlib.metadata, json, sys
+for name in sys.argv[1:]:
+    assert "dir_info" in json.loads(importlib.metadata.distribution(name).read_text("direct_url.json")), name
+"""
 
 nox.needs_version = ">=2026.4"
 nox.options.sessions = ["tests", "lint", "types"]
@@ -67,9 +76,16 @@ def install_into(session: nox.Session, python: str, *what: str) -> None:
         session.run("uv", "pip", "install", "-q", "--python", python, *rebuild_ours(session), *what, external=True)
 
 
+def scratch_folder(session: nox.Session) -> Path:
+    """Return a folder that goes away with the session's environment. (session.create_tmp would move TMPDIR as well.)"""
+    folder = Path(session.virtualenv.location).resolve() / "scratch"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def bare_environment(session: nox.Session, name: str, *what: str, with_pip: bool = False, locked: bool = True) -> str:
     """Make an empty environment beside the session's own, install into it and return its python."""
-    folder = Path(session.create_tmp()).resolve() / name
+    folder = scratch_folder(session) / name
     pip_option = [] if with_pip or session.venv_backend != "uv" else ["--without-pip"]
     session.run("python", "-m", "venv", "--clear", *pip_option, str(folder), silent=True)
     python = str(folder / "bin" / "python")
@@ -88,14 +104,13 @@ def tests(session: nox.Session) -> None:
         session.run("pytest", *session.posargs)
         return
 
-    with_slow = session.python == THIS_PYTHON
+    with_slow = session.python == SLOW_TESTS_PYTHON
     quick = () if with_slow else ("-m", "not slow and not e2e")
     parallel = ("-q", "-n", "2", "--dist", "loadfile")
     one_thread = {"OMP_NUM_THREADS": "1"}  # two test processes share the cores
 
     python = bare_environment(session, "shardkit-alone", "packages/shardkit", *group("test"))
-    torch_is_absent = "import importlib.util as i, sys; sys.exit(i.find_spec('torch') and 'torch is installed')"
-    session.run(python, "-c", torch_is_absent, external=True)
+    session.run(python, "-c", TORCH_IS_ABSENT, external=True)
     session.run(python, "-m", "pytest", *parallel, *quick, "tests/shardkit", external=True, env=one_thread)
 
     install(session, ".", *group("test-all"))
@@ -104,7 +119,7 @@ def tests(session: nox.Session) -> None:
     if with_slow:
         session.run("pytest", "-q", "--durations=5", "-m", "slow or e2e", *rest)
     else:
-        session.log(f"tests marked slow or e2e run under Python {THIS_PYTHON} only, the one that runs nox")
+        session.log(f"tests marked slow or e2e run under Python {SLOW_TESTS_PYTHON} only")
 
 
 # -------------------------------------------------------------------------------------------------------------- demo
@@ -152,9 +167,9 @@ def lock(session: nox.Session) -> None:
 def build(session: nox.Session) -> None:
     """Build the four wheels and try them; then try `pip install .`; each in an environment that holds nothing else."""
     install(session, *group("build"))
-    scratch = Path(session.create_tmp()).resolve()
+    scratch = scratch_folder(session)
     wheels = scratch / "wheels"
-    shutil.rmtree(wheels, ignore_errors=True)
+    shutil.rmtree(wheels, ignore_errors=True)  # with `nox -r` there may be old ones
     for folder in (*LIBRARIES, "."):
         session.run("python", "-m", "build", "--wheel", "--no-isolation", "--outdir", str(wheels), folder, silent=True)
     built = sorted(str(path) for path in wheels.glob("*.whl"))
@@ -172,6 +187,7 @@ def build(session: nox.Session) -> None:
     # What a user types, with the pip that came with this Python and the versions that it picks.
     python = bare_environment(session, "from-checkout", ".", with_pip=True, locked=False)
     session.run(python, "-m", "pip", "check", external=True)
+    session.run(python, "-c", COMES_FROM_A_FOLDER, *OUR_NAMES, external=True)
     smoke_test(session, python)
 
 

@@ -11,8 +11,10 @@ import typer
 from typer.core import TyperGroup
 
 from wds.console import print_error, setup_logging
+from wds.demo import demo
 from wds.inspect import index, inspect, validate
 from wds.make_shards import make_shards
+from wds.train import evaluate, train
 
 __all__ = ["app", "main"]
 
@@ -49,13 +51,13 @@ class _Group(TyperGroup):
 def _exit_code(error: Exception) -> int | None:
     """Return the exit code of a known error, None for one that is a bug of ours."""
     from resnettrain.errors import ConfigError as SettingsError
-    from resnettrain.errors import ResnettrainError
+    from resnettrain.errors import ResnettrainError, RunFolderError
     from shardkit import PackError, PatternError, ShardkitError, UnusableSourcesError
     from wdsloader import ConfigError, WdsloaderError
 
     if isinstance(error, UnusableSourcesError):
         return 1
-    if isinstance(error, (PatternError, PackError, ConfigError, SettingsError)):
+    if isinstance(error, (PatternError, PackError, ConfigError, SettingsError, RunFolderError)):
         return 2
     return 1 if isinstance(error, (ShardkitError, WdsloaderError, ResnettrainError, OSError)) else None
 
@@ -72,6 +74,9 @@ app.command("make-shards")(make_shards)
 app.command("inspect")(inspect)
 app.command("validate")(validate)
 app.command("index")(index)
+app.command("train")(train)
+app.command("eval")(evaluate)
+app.command("demo")(demo)
 
 
 @app.callback()

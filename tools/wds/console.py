@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ __all__ = [
     "AsJson",
     "Jobs",
     "Progress",
+    "StatusLine",
     "human_bytes",
     "print_error",
     "print_json",
@@ -77,32 +79,56 @@ def human_bytes(num_bytes: float) -> str:
     return f"{num_bytes:.1f} GiB"
 
 
+class StatusLine:
+    """One line on stderr that changes: redrawn on a terminal; off one, only what is to stay is printed."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    def show(self, text: str) -> None:
+        """Show a report, which off a terminal becomes a line of its own."""
+        if self._terminal:
+            self.redraw(text)
+        elif not self._quiet:
+            typer.echo(text, err=True)
+
+    def redraw(self, text: str) -> None:
+        """Show a passing state, on a terminal only."""
+        if self._terminal and not self._quiet:
+            width = shutil.get_terminal_size().columns - 1
+            typer.echo(f"\r\x1b[K{text[:width]}", nl=False, err=True)
+
+    def close(self) -> None:
+        """Wipe the line."""
+        self.redraw("")
+
+
 class Progress:
-    """A line on stderr that says how far some work is: redrawn on a terminal, repeated every few seconds off one."""
+    """How far some work is, with rate and time left: on a terminal always, off one every few seconds."""
 
     def __init__(self, what: str, *, total: int, quiet: bool = False) -> None:
         self._what = what
         self._total = total
-        self._quiet = quiet
-        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._status = StatusLine(quiet=quiet)
         self._started = self._shown = time.monotonic()
         self._done = 0
 
-    def advance(self, count: int = 1) -> None:
-        """Count some more as done, and show it when it is time."""
-        self._done += count
+    def advance(self) -> None:
+        """Count one more as done."""
+        self._done += 1
         now = time.monotonic()
-        if not self._quiet and (self._terminal or now - self._shown > _PLAIN_EVERY_S):
+        rate = self._done / max(now - self._started, 1e-9)
+        text = f"{self._what} {self._done}/{self._total}, {rate:.1f}/s, {(self._total - self._done) / rate:.0f} s left"
+        if now - self._shown > _PLAIN_EVERY_S:
             self._shown = now
-            rate = self._done / max(now - self._started, 1e-9)
-            left_s = (self._total - self._done) / rate
-            text = f"{self._what} {self._done}/{self._total}, {rate:.1f}/s, {left_s:.0f} s left"
-            typer.echo(f"\r\x1b[K{text}" if self._terminal else text, nl=not self._terminal, err=True)
+            self._status.show(text)
+        else:
+            self._status.redraw(text)
 
     def close(self) -> None:
-        """Wipe the line from a terminal."""
-        if self._terminal and not self._quiet:
-            typer.echo("\r\x1b[K", nl=False, err=True)
+        """Wipe the line."""
+        self._status.close()
 
 
 def _wants_colour() -> bool:

@@ -8,9 +8,23 @@ from typing import Annotated, Literal
 import typer
 
 __all__ = [
-    "Classes", "Count", "FromFolder", "Labels", "OnError", "OnExists", "Out", "Prefix", "Quality", "SamplesPerShard",
-    "Seed", "Shuffle", "Size", "Sizes", "Split", "ValShare",
-]  # fmt: skip
+    "Classes",
+    "Count",
+    "FromFolder",
+    "Labels",
+    "OnError",
+    "OnExists",
+    "Out",
+    "Prefix",
+    "Quality",
+    "SamplesPerShard",
+    "Seed",
+    "Shuffle",
+    "Size",
+    "Sizes",
+    "Split",
+    "ValShare",
+]
 
 _FAKE, _FOLDER = "Fake pictures", "Image folder"
 

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 Check = Callable[[bytes], bool]
 
 _PIECE_BYTES = 1 << 20
+# A tar header; a body that breaks off before that is short, not of the wrong kind.
+_HEAD_BYTES = 512
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 _REASONS = {
     401: "the server wants credentials",
@@ -152,16 +154,17 @@ def _receive(response: urllib3.BaseHTTPResponse, file: BinaryIO, *, url: str, ch
     head = b""
     try:
         while piece := response.read(_PIECE_BYTES):
-            if not head:
-                head = piece
-                _require_kind(head, response, url=url, check=check)
+            if len(head) < _HEAD_BYTES:
+                head += piece[:_HEAD_BYTES]
+                if len(head) >= _HEAD_BYTES:
+                    _require_kind(head, response, url=url, check=check)
             file.write(piece)
     except HTTPError as error:
         cut = f"{file.tell()} of {promised} bytes, then " if promised else ""
         raise HTTPError(f"{cut}{_reason_of(error, url)}") from None
     if promised.isdigit() and file.tell() != int(promised):
         raise HTTPError(f"{file.tell()} of {promised} bytes")
-    if not head:
+    if len(head) < _HEAD_BYTES:
         _require_kind(head, response, url=url, check=check)
 
 
@@ -203,10 +206,12 @@ def _without_user(url: str) -> tuple[str, dict[str, str]]:
 def _reason_of(error: HTTPError, url: str) -> str:
     """Return what went wrong, in words without the URL, which urllib3 repeats in its messages."""
     cause: Any = error.reason if isinstance(error, MaxRetryError) and error.reason is not None else error
-    text = str(cause)
+    text = str(cause.args[0]) if cause.args else ""
     for secret in filter(None, (urlsplit(url).query, urlsplit(url).netloc.rpartition("@")[0])):
         text = text.replace(secret, "***")
     text = re.sub(r"^<?[\w.]*Connection[\w.]*\(.*?\)>?: ", "", text)
+    if type(cause) is HTTPError:
+        return text  # our own words
     return f"{type(cause).__name__}: {text}" if text else type(cause).__name__
 
 
@@ -216,11 +221,11 @@ def _check_document(head: bytes) -> bool:
 
 def _check_shard(head: bytes) -> bool:
     """Tell whether the bytes begin with a tar header whose checksum is right, or with an end marker, or are gzip."""
-    block = head[:512]
-    if block[:2] == b"\x1f\x8b" or (len(block) == 512 and not block.strip(b"\0")):
+    block = head[:_HEAD_BYTES]
+    if block[:2] == b"\x1f\x8b" or (len(block) == _HEAD_BYTES and not block.strip(b"\0")):
         return True
     try:
         stored = int(block[148:156].strip(b" \0"), 8)
     except ValueError:
         return False
-    return len(block) == 512 and stored == sum(block[:148]) + 256 + sum(block[156:])
+    return len(block) == _HEAD_BYTES and stored == sum(block[:148]) + 256 + sum(block[156:])

@@ -23,7 +23,7 @@ from wdsloader.plan import LISTED, Plan
 from wdsloader.shards import SampleReader, ShardTable, StoredSample
 from wdsloader.state import LoaderState
 
-__all__ = ["Part", "WorkerTask", "decode_sample", "empty_part", "put_together", "worker_parts"]
+__all__ = ["LaneWindow", "Part", "WorkerTask", "decode_sample", "empty_part", "put_together", "worker_parts"]
 
 Float32s = npt.NDArray[np.float32]
 
@@ -138,7 +138,7 @@ class _EpochRows:
                 spans_per_lane=state.spans_per_lane,
                 block=state.block,
             )
-        self._windows: dict[int, _Window] = {}
+        self._windows: dict[int, LaneWindow] = {}
 
     def part(self, position: int) -> Part:
         """Read and decode the worker's rows of the batch that starts at ``position``."""
@@ -175,7 +175,7 @@ class _EpochRows:
             return position, self._reader.read(position)
         lane, offset = position % self._order.lanes, position // self._order.lanes
         if lane not in self._windows:
-            self._windows[lane] = _Window(self._order, lane, read=self._reader.read)
+            self._windows[lane] = LaneWindow(self._order, lane, read=self._reader.read)
         return self._windows[lane].take(offset)
 
     def _number_at(self, position: int) -> int:
@@ -187,7 +187,7 @@ class _EpochRows:
         decode_sample(stored.content, number, shard=stored.shard, config=self._task.config, epoch=self._epoch, out=out)
 
 
-class _Window:
+class LaneWindow:
     """The block of a lane that is being drained: read forward as far as needed, handed out in the block's order."""
 
     def __init__(self, order: EpochOrder, lane: int, *, read: Callable[[int], StoredSample]) -> None:

@@ -59,6 +59,8 @@ class LoaderState:
                 f"{source} was saved with other data: digest {other.digest}, here {self.digest}. "
                 "Give the same shards in the same order, or start anew"
             )
+        if (self.lanes == 0) != (other.lanes == 0):
+            raise ConfigError(f"{source} needs shuffle={other.lanes != 0}, as it was saved with")
         for name in ("seed", "lanes", "spans_per_lane", "block"):
             if getattr(self, name) != getattr(other, name):
                 raise ConfigError(

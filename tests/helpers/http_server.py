@@ -1,0 +1,95 @@
+"""A real web server on 127.0.0.1 that serves a folder, and misbehaves exactly as often as a test tells it to."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+__all__ = ["Misdeed", "Request", "Server", "serve"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misdeed:
+    """One wrong reply: another status, another body, a body cut after some bytes, or a long silence after them."""
+
+    status: int = 200
+    body: bytes | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    cut_after: int | None = None
+    stall_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What arrived: path with query, and the credentials that came with it."""
+
+    path: str
+    authorization: str | None
+
+
+@dataclass(slots=True)
+class Server:
+    """The running server. ``misdeeds`` are used up one a request; later requests of the path are served well."""
+
+    url: str
+    misdeeds: dict[str, list[Misdeed]] = field(default_factory=lambda: defaultdict(list))
+    requests: list[Request] = field(default_factory=list)
+
+    def count(self, path: str) -> int:
+        """Return the number of requests for a path, whatever their query."""
+        return sum(urlsplit(request.path).path == path for request in self.requests)
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[Server]:
+    """Serve the folder until the block ends."""
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    httpd.daemon_threads = True
+    server = Server(f"http://127.0.0.1:{httpd.server_address[1]}")
+    _Handler.folders[httpd.server_address[1]] = (folder, server)
+    thread = threading.Thread(target=httpd.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        httpd.shutdown()
+        httpd.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    folders: dict[int, tuple[Path, Server]] = {}  # noqa: RUF012  # shared by intent: handlers are made by the server
+    lock = threading.Lock()
+
+    def do_GET(self) -> None:  # noqa: N802  # the name the base class looks for
+        folder, server = self.folders[self.server.server_address[1]]  # type: ignore[index]  # an (address, port) pair
+        path = urlsplit(self.path).path
+        with self.lock:
+            server.requests.append(Request(self.path, self.headers.get("Authorization")))
+            misdeed = server.misdeeds[path].pop(0) if server.misdeeds[path] else None
+        file = folder / path.lstrip("/")
+        if misdeed is None and not file.is_file():
+            misdeed = Misdeed(status=404, body=b"not here")
+        misdeed = misdeed or Misdeed()
+        body = misdeed.body if misdeed.body is not None else file.read_bytes() if file.is_file() else b""
+        self.send_response(misdeed.status)
+        headers = {"Content-Length": str(len(body)), "Content-Type": "application/x-tar"} | misdeed.headers
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body if misdeed.cut_after is None else body[: misdeed.cut_after])
+        if misdeed.stall_s:
+            self.wfile.flush()
+            time.sleep(misdeed.stall_s)
+        self.close_connection = misdeed.cut_after is not None
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Stay silent."""

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from resnettrain import CheckpointError, UnsafeCheckpointError, find_checkpoint, latest, list_checkpoints, read_checkpoint
+from resnettrain.checkpoint import checkpoint_path, remove_leftovers, rotate, write_checkpoint
+
+SAVE_FOR_EVER = """
+import sys, torch
+from pathlib import Path
+from resnettrain.checkpoint import checkpoint_path, write_checkpoint
+for samples in range(10**6):
+    write_checkpoint(checkpoint_path(Path(sys.argv[1]), samples=samples), {"samples": samples, "w": torch.rand(10**6)})
+    print(samples, flush=True)
+"""
+
+
+class Trap:
+    """Unpickling this makes a file."""
+
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.canary),)
+
+
+def save(run_dir: Path, samples: int) -> Path:
+    path = checkpoint_path(run_dir / "checkpoints", samples=samples)
+    write_checkpoint(path, {"samples": samples, "weights": torch.arange(1000.0)})
+    return path
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    content = read_checkpoint(save(tmp_path, 7))
+    assert content["samples"] == 7
+    assert torch.equal(content["weights"], torch.arange(1000.0))
+
+
+def test_the_newest_is_found_by_folder_and_any_by_file(tmp_path: Path) -> None:
+    first, second = save(tmp_path, 9), save(tmp_path, 10)
+    assert find_checkpoint(tmp_path)[0] == second
+    assert find_checkpoint(first)[0] == first
+
+
+def test_nothing_there_is_an_error(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none", tmp_path / "none.pt"):
+        with pytest.raises(CheckpointError, match="there is no"):
+            find_checkpoint(path)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty"])
+def test_a_damaged_newest_is_passed_over_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    good, bad = save(tmp_path, 1), save(tmp_path, 2)
+    data = bytearray(bad.read_bytes())
+    data[len(data) // 2] ^= 1
+    bad.write_bytes({"cut": bytes(data[:-700]), "flip": bytes(data), "empty": b""}[damage])
+    with caplog.at_level(logging.WARNING):
+        assert latest(tmp_path)[0] == good
+    assert bad.name in caplog.text
+    with pytest.raises(CheckpointError, match="damaged"):
+        read_checkpoint(bad)
+
+
+def test_a_file_with_code_in_it_is_refused_and_its_code_not_run(tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    bare, zipped = tmp_path / "bare.pt", tmp_path / "zipped.pt"
+    bare.write_bytes(pickle.dumps(Trap(canary)))
+    torch.save({"model": Trap(canary)}, zipped)
+    for path in (bare, zipped):
+        with pytest.raises(UnsafeCheckpointError, match="not a safe checkpoint"):
+            read_checkpoint(path)
+    assert not canary.exists()
+
+
+def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+    paths = [save(tmp_path, samples) for samples in (5, 50, 500, 5000)]
+    rotate(tmp_path, keep=2)
+    assert list_checkpoints(tmp_path) == paths[2:]
+
+
+def test_a_full_disk_leaves_the_earlier_file_and_nothing_half_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path, 1)
+    before = path.read_bytes()
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointError, match=f"{path.name}: could not be written .No space left"):
+        save(tmp_path, 1)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_after_kill_9_while_saving_the_newest_complete_one_is_found(tmp_path: Path) -> None:
+    for number, checkpoints in enumerate((1, 2, 4)):
+        run_dir = tmp_path / str(number)
+        child = subprocess.Popen(
+            [sys.executable, "-c", SAVE_FOR_EVER, str(run_dir / "checkpoints")], stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        told = [int(child.stdout.readline()) for _ in range(checkpoints)][-1]
+        child.kill()
+        child.communicate()
+        path, content = latest(run_dir)
+        assert content["samples"] >= told
+        assert path == list_checkpoints(run_dir)[-1]
+        remove_leftovers(run_dir)
+        assert {item.suffix for item in path.parent.iterdir()} == {".pt"}
+        assert not list(path.parent.glob(".tmp*"))

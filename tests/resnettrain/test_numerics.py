@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from resnettrain import ConfigError, RuntimeConfig
+from resnettrain.numerics import Numerics, global_switches
+
+
+def test_the_cpu_is_deterministic_in_fp32_unless_told_otherwise() -> None:
+    numerics = Numerics.of(RuntimeConfig(device="cpu"))
+    assert (numerics.precision, numerics.channels_last, numerics.deterministic) == ("fp32", False, True)
+    told = Numerics.of(RuntimeConfig(device="cpu", precision="bf16", channels_last=True, deterministic=False))
+    assert (told.precision, told.channels_last, told.deterministic) == ("bf16", True, False)
+
+
+@pytest.mark.cuda
+def test_cuda_gets_bf16_and_channels_last() -> None:
+    numerics = Numerics.of(RuntimeConfig())
+    assert (numerics.device.type, numerics.precision, numerics.channels_last) == ("cuda", "bf16", True)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_a_device_that_is_not_here_is_refused(device: str) -> None:
+    with pytest.raises(ConfigError, match=r"runtime\.device: "):
+        Numerics.of(RuntimeConfig(device=device))
+
+
+def test_the_switches_are_put_back() -> None:
+    before = (torch.are_deterministic_algorithms_enabled(), torch.get_num_threads())
+    with global_switches(Numerics.of(RuntimeConfig(device="cpu")), threads=2):
+        assert (torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()) == (True, 2)
+    assert (torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()) == before

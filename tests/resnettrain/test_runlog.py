@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from resnettrain import RunFolderError, read_metrics
+from resnettrain.runlog import SCHEMA_VERSION, RunLog, new_run_dir
+
+
+def test_one_object_a_line_with_schema_kind_and_time(tmp_path: Path) -> None:
+    with RunLog(tmp_path / "run", config_toml="seed = 1\n") as log:
+        log.write("train", {"epoch": 0, "samples": 16, "loss": 1.5})
+    (line,) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    record = json.loads(line)
+    assert record.pop("time") == pytest.approx(time.time(), abs=60)
+    assert record == {"schema_version": SCHEMA_VERSION, "kind": "train", "epoch": 0, "samples": 16, "loss": 1.5}
+    assert (tmp_path / "run" / "config.toml").read_text() == "seed = 1\n"
+
+
+def test_a_figure_that_is_not_finite_becomes_null(tmp_path: Path) -> None:
+    with RunLog(tmp_path / "run", config_toml="") as log:
+        log.write("train", {"loss": float("nan"), "top1": float("inf")})
+    (record,) = read_metrics(tmp_path / "run")
+    assert (record["loss"], record["top1"]) == (None, None)
+
+
+def test_a_new_run_does_not_go_into_a_folder_that_is_in_use(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RunFolderError, match="is not empty"):
+        RunLog(tmp_path, config_toml="")
+
+
+def test_a_run_that_goes_on_drops_the_lines_its_checkpoint_had_not_seen(tmp_path: Path) -> None:
+    with RunLog(tmp_path / "run", config_toml="") as log:
+        for samples in (1, 2, 3):
+            log.write("train", {"samples": samples})
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write('{"cut by a ki')
+    with RunLog(tmp_path / "run", config_toml="", keep_lines=2) as log:
+        assert log.num_lines == 2
+        log.write("train", {"samples": 9})
+    assert [record["samples"] for record in read_metrics(tmp_path / "run")] == [1, 2, 9]
+
+
+def test_a_run_folder_is_named_by_time_and_recipe_and_counts_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    now = time.struct_time((2030, 1, 2, 3, 4, 5, 2, 2, 0))
+    assert new_run_dir("seed", now=now) == Path("runs/20300102-030405-seed")
+    Path("runs/20300102-030405-seed").mkdir(parents=True)
+    assert new_run_dir("seed", now=now) == Path("runs/20300102-030405-seed-2")

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms import functional as F
+
+from shardkit import PictureError
+from tests.helpers.shards import jpeg_bytes
+from wdsloader.augment import Crop, centre_crop
+from wdsloader.decode import Uint8s, decode_crop
+
+
+def decoded(data: bytes, crop: Crop, *, size: int) -> Uint8s:
+    out = np.zeros((size, size, 3), np.uint8)
+    decode_crop(data, lambda width, height: crop, out=out)
+    return out
+
+
+@pytest.mark.parametrize("box", [(3, 5, 40, 31), (0, 0, 97, 83), (50, 60, 7, 9)])
+def test_a_box_of_whole_pixels_gives_torchvisions_resized_crop_bit_for_bit(box: tuple[int, int, int, int]) -> None:
+    data = jpeg_bytes(4, size=(97, 83))
+    x, y, width, height = box
+    picture = Image.open(io.BytesIO(data)).convert("RGB")
+    expected = F.resized_crop(picture, y, x, height, width, [24, 24], InterpolationMode.BILINEAR, antialias=True)
+    assert np.array_equal(decoded(data, Crop(x, y, width, height), size=24), np.asarray(expected))
+
+
+def test_a_mirrored_crop_is_the_crop_mirrored() -> None:
+    data = jpeg_bytes(4, size=(97, 83))
+    plain = decoded(data, Crop(3, 5, 40, 31), size=24)
+    assert np.array_equal(decoded(data, Crop(3, 5, 40, 31, flip=True), size=24), plain[:, ::-1])
+
+
+def test_the_evaluation_crop_is_near_resize_then_centre_crop() -> None:
+    data = jpeg_bytes(9, size=(500, 375))
+    picture = Image.open(io.BytesIO(data)).convert("RGB")
+    expected = np.asarray(F.center_crop(F.resize(picture, 256, InterpolationMode.BILINEAR), [224, 224]))
+    ours = decoded(data, centre_crop(width=500, height=375), size=224)
+    assert np.abs(ours.astype(int) - expected).mean() < 1.0
+
+
+def test_the_box_is_chosen_by_the_size_in_the_header() -> None:
+    asked: list[tuple[int, int]] = []
+
+    def choose(width: int, height: int) -> Crop:
+        asked.append((width, height))
+        return Crop(0, 0, width, height)
+
+    decode_crop(jpeg_bytes(0, size=(31, 17)), choose, out=np.zeros((8, 8, 3), np.uint8))
+    assert asked == [(31, 17)]
+
+
+def test_a_cut_picture_is_an_error_not_gray() -> None:
+    data = jpeg_bytes(1, size=(64, 64))
+    with pytest.raises(PictureError, match="does not decode"):
+        decoded(data[:-40], Crop(0, 0, 64, 64), size=16)
+
+
+def test_a_picture_of_too_many_pixels_is_refused_before_it_is_unpacked() -> None:
+    with pytest.raises(PictureError, match="more than the limit of 100"):
+        decode_crop(
+            jpeg_bytes(1, size=(64, 64)), lambda w, h: Crop(0, 0, w, h), out=np.zeros((8, 8, 3), np.uint8), max_pixels=100
+        )
+
+
+def test_a_gray_picture_fills_three_equal_channels() -> None:
+    buffer = io.BytesIO()
+    Image.new("L", (20, 20), 77).save(buffer, "PNG")
+    out = decoded(buffer.getvalue(), Crop(0, 0, 20, 20), size=8)
+    assert np.array_equal(out, np.full((8, 8, 3), 77))

@@ -1,0 +1,107 @@
+"""How the events of a run look: one line each on stderr, the source's own report lines on stdout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wds.console import StatusLine, print_line, print_note
+
+if TYPE_CHECKING:
+    from resnettrain import Event, RunStarted, TrainConfig, TrainReport, ValReport
+
+__all__ = ["RunView", "config_lines"]
+
+
+class RunView:
+    """Shows the events of a run as they happen; ``source_format`` prints reports as the source does, to stdout."""
+
+    def __init__(self, *, source_format: bool = False, quiet: bool = False) -> None:
+        self._source_format = source_format
+        self._quiet = quiet
+        self._status = StatusLine(quiet=quiet)
+        self._started: RunStarted | None = None
+
+    def __call__(self, event: Event, /) -> None:
+        """Show one event."""
+        from resnettrain import CheckpointSaved, RunStarted, TrainReport, ValProgress, ValReport, source_line
+
+        if isinstance(event, RunStarted):
+            self._started = event
+            self._say(_started(event))
+        elif isinstance(event, TrainReport) and self._source_format:
+            print_line(source_line(event))
+        elif isinstance(event, TrainReport):
+            self._status.show(_report(event, self._started))
+        elif isinstance(event, ValProgress):
+            self._status.redraw(f"validating {event.count}/{event.total}")
+        elif isinstance(event, ValReport):
+            self._say(_validated(event))
+        elif isinstance(event, CheckpointSaved):
+            self._status.redraw(f"saved {event.path}")
+
+    def close(self) -> None:
+        """Wipe what is redrawn."""
+        self._status.close()
+
+    def _say(self, text: str) -> None:
+        self._status.close()
+        if not self._quiet:
+            print_note(text)
+
+
+def config_lines(config: TrainConfig) -> list[str]:
+    """Return the resolved settings, a line for each section."""
+    from resnettrain import to_mapping
+
+    mapping = to_mapping(config)
+    plain = {key: value for key, value in mapping.items() if not isinstance(value, dict)}
+    sections = {"run": plain, **{key: value for key, value in mapping.items() if isinstance(value, dict)}}
+    return [
+        f"  {name:10} " + " ".join(f"{key}={_short(value)}" for key, value in section.items())
+        for name, section in sections.items()
+        if section
+    ]
+
+
+def _short(value: object) -> str:
+    return f"[{','.join(str(item) for item in value)}]" if isinstance(value, list) else str(value)
+
+
+def _started(event: RunStarted) -> str:
+    batches = "" if event.epoch_batches is None else f" of {event.epoch_batches} batches"
+    resumed = "" if event.resumed_from is None else f"\nresumed at {event.start_samples} samples: {event.resumed_from}"
+    return (
+        f"{event.model}, {event.num_parameters:,} parameters, {event.num_classes} classes, {event.device} "
+        f"{event.precision}; {event.epochs} epochs{batches} of {event.batch_size} on 1 rank; run folder "
+        f"{event.run_dir}{resumed}"
+    )
+
+
+def _report(event: TrainReport, started: RunStarted | None) -> str:
+    epochs = f"/{started.epochs}" if started is not None else ""
+    batches = f"/{started.epoch_batches}" if started is not None and started.epoch_batches is not None else ""
+    left = "" if event.eta_s is None else f", {_duration(event.eta_s)} left"
+    return (
+        f"epoch {event.epoch + 1}{epochs} batch {event.batch}{batches}  loss {event.loss:.4f}  "
+        f"top-1 {event.top1:.3f}  lr {event.lr:.4f}  {event.images_per_s:.0f} images/s, "
+        f"{event.wait_share:.0%} waiting for data{left}"
+    )
+
+
+def _validated(event: ValReport) -> str:
+    best = ", the best so far" if event.is_best else ""
+    return (
+        f"epoch {event.epoch + 1} validation: top-1 {event.top1:.4f}, top-5 {event.top5:.4f}, loss {event.loss:.4f} "
+        f"on {event.count} samples in {event.seconds:.1f} s{best}"
+    )
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return (
+        f"{minutes // 60} h {minutes % 60} min"
+        if minutes >= 60
+        else f"{minutes} min {rest} s"
+        if minutes
+        else f"{rest} s"
+    )

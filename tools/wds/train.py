@@ -1,0 +1,168 @@
+"""The commands that train and evaluate: ``wds train`` and ``wds eval``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wds import train_options as opt
+from wds.console import AsJson, print_json, print_line, print_note
+from wds.run_view import RunView, config_lines
+
+if TYPE_CHECKING:
+    from resnettrain import EvalResult, TrainConfig, TrainResult
+
+__all__ = ["evaluate", "train"]
+
+Checkpoint = Annotated[Path, typer.Argument(exists=True, help="A checkpoint file, or a run folder for its newest.")]
+
+
+def train(
+    patterns: opt.MorePatterns = None,
+    urls: opt.Urls = None,
+    val_urls: opt.ValUrls = None,
+    recipe: opt.RecipeName = None,
+    model: opt.Model = None,
+    image_size: opt.ImageSize = None,
+    epochs: opt.Epochs = None,
+    batch_size: opt.BatchSize = None,
+    lr: opt.LearningRate = None,
+    workers: opt.Workers = None,
+    max_steps: opt.MaxSteps = None,
+    max_updates: opt.MaxUpdates = None,
+    cache_dir: opt.CacheDir = None,
+    run_dir: opt.RunDir = None,
+    resume: opt.Resume = None,
+    seed: opt.Seed = None,
+    exact: opt.Exact = None,
+    device: opt.Device = None,
+    config: opt.ConfigFile = None,
+    overrides: opt.Set = None,
+    dry_run: opt.DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a classifier from shards; ResNet-50 unless told otherwise.
+
+    Precedence: flag, then --set, then --config, then the recipe; with --resume, the run's own settings in its place.
+    """
+    from resnettrain import resolve_config, resume_config, to_toml
+
+    flags = {
+        "data.urls": _joined(urls, patterns),
+        "data.val_urls": val_urls or None,
+        "data.batch_size": batch_size,
+        "data.num_workers": workers,
+        "data.cache_dir": cache_dir,
+        "data.exact": exact,
+        "model.name": model,
+        "model.image_size": image_size,
+        "optim.lr": lr,
+        "schedule.epochs": epochs,
+        "schedule.max_samples": max_steps,
+        "schedule.max_updates": max_updates,
+        "runtime.device": device,
+        "run_dir": run_dir,
+        "seed": seed,
+    }
+    base = None if resume is None else resume_config(resume)
+    settings = resolve_config(recipe_name=recipe, file=config, overrides=overrides or (), flags=flags, base=base)
+    if dry_run:
+        print_line(to_toml(settings).rstrip())
+    else:
+        _run(settings, resume=resume, as_json=as_json)
+
+
+def evaluate(
+    checkpoint: Checkpoint,
+    urls: opt.Urls = None,
+    batch_size: opt.BatchSize = None,
+    workers: opt.Workers = None,
+    cache_dir: opt.CacheDir = None,
+    device: opt.Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate a checkpoint on shards, every sample exactly once; on the run's own validation set without --urls."""
+    from resnettrain import ConfigError, evaluate_checkpoint, resolve_config, resume_config
+
+    flags = {
+        "data.batch_size": batch_size,
+        "data.num_workers": workers,
+        "data.cache_dir": cache_dir,
+        "runtime.device": device,
+    }
+    settings = resolve_config(base=resume_config(checkpoint), flags=flags)
+    patterns = tuple(urls or settings.data.val_urls)
+    if not patterns:
+        raise ConfigError(f"{checkpoint}: the run had no validation shards. Give --urls PATTERN.")
+    view = RunView(quiet=as_json)
+    result = evaluate_checkpoint(
+        checkpoint, patterns, overrides=settings, cache_dir=settings.data.cache_dir, progress=view
+    )
+    view.close()
+    if as_json:
+        print_json(_figures(result))
+    else:
+        print_line(f"top-1 {result.top1:.4f}  top-5 {result.top5:.4f}  loss {result.loss:.4f}  {result.count} samples")
+
+
+def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
+    """Train, show how it goes, say how it ended, and exit with 128 + signal where a signal ended it."""
+    import resnettrain
+
+    view = RunView(source_format=settings.recipe == "seed" and not as_json, quiet=as_json)
+    if not as_json:
+        print_note("\n".join(["settings", *config_lines(settings)]))
+    try:
+        result = resnettrain.train(settings, progress=view, resume=resume)
+    finally:
+        view.close()
+    if as_json:
+        print_json(_as_document(result))
+    else:
+        _print_result(result)
+    if result.outcome == "interrupted":
+        print_note(f"Stopped by a signal. Go on: wds train --resume {result.run_dir}")
+        raise typer.Exit(128 + (result.signal or 2))
+
+
+def _print_result(result: TrainResult) -> None:
+    waited = result.wait_s / max(result.seconds - result.val_s - result.save_s, 1e-9)
+    print_line(
+        f"{result.outcome}: {result.samples} samples, {result.updates} updates in {result.seconds:.1f} s, "
+        f"{result.images_per_s:.1f} images/s, {waited:.0%} waiting for data"
+    )
+    if result.loss is not None and result.top1 is not None:
+        print_line(f"train: loss {result.loss:.4f}, top-1 {result.top1:.4f} over the last steps")
+    if result.val is not None:
+        print_line(
+            f"validation: top-1 {result.val.top1:.4f}, top-5 {result.val.top5:.4f}, loss {result.val.loss:.4f} "
+            f"on {result.val.count} samples"
+        )
+    print_line(f"checkpoint: {result.checkpoint}")
+
+
+def _as_document(result: TrainResult) -> dict[str, object]:
+    return {
+        "outcome": result.outcome,
+        "run_dir": str(result.run_dir),
+        "checkpoint": str(result.checkpoint),
+        "samples": result.samples,
+        "updates": result.updates,
+        "loss": result.loss,
+        "top1": result.top1,
+        "val": None if result.val is None else _figures(result.val),
+        "seconds": result.seconds,
+        "images_per_s": result.images_per_s,
+        "wait_s": result.wait_s,
+    }
+
+
+def _figures(result: EvalResult) -> dict[str, object]:
+    return {"top1": result.top1, "top5": result.top5, "loss": result.loss, "count": result.count}
+
+
+def _joined(urls: list[str] | None, patterns: list[str] | None) -> list[str] | None:
+    """Join what --urls names and what a shell made of a glob behind it."""
+    return [*(urls or []), *(patterns or [])] or None

@@ -1,0 +1,78 @@
+"""The options that ``wds train`` and ``wds eval`` share, each with its help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "BatchSize",
+    "CacheDir",
+    "ConfigFile",
+    "Device",
+    "DryRun",
+    "Epochs",
+    "Exact",
+    "ImageSize",
+    "LearningRate",
+    "MaxSteps",
+    "MaxUpdates",
+    "Model",
+    "MorePatterns",
+    "RecipeName",
+    "Resume",
+    "RunDir",
+    "Seed",
+    "Set",
+    "Urls",
+    "ValUrls",
+    "Workers",
+]
+
+_PATTERN = "names, {000000..001281}, <000000..001281>, globs, @list, a folder, a manifest; local or http(s)"
+
+Urls = Annotated[list[str] | None, typer.Option("--urls", metavar="PATTERN", help=f"Training shards: {_PATTERN}.")]
+MorePatterns = Annotated[
+    list[str] | None, typer.Argument(metavar="[PATTERN]...", help="More shards, as a shell expands a glob.")
+]
+ValUrls = Annotated[
+    list[str] | None, typer.Option("--val-urls", metavar="PATTERN", help="Validation shards; every sample counts once.")
+]
+RecipeName = Annotated[
+    str | None, typer.Option("--recipe", help="`default`, or `seed`: the source's own loop and data pipeline.")
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", exists=True, dir_okay=False, help="Settings in TOML, as in a run folder.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. augment.scale=[0.35,1]. Repeatable."),
+]
+Model = Annotated[str | None, typer.Option("--model", help="A torchvision classification model, or `tiny`.")]
+ImageSize = Annotated[int | None, typer.Option("--image-size", help="Side of the square input in pixels.")]
+Epochs = Annotated[int | None, typer.Option("--epochs", help="Times that every sample is seen.")]
+BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Samples a step, per rank.")]
+LearningRate = Annotated[float | None, typer.Option("--lr", help="Peak learning rate.  [default: 0.1 x batch / 256]")]
+Workers = Annotated[int | None, typer.Option("--workers", help="Loader processes; 0 loads in the main one.")]
+MaxSteps = Annotated[
+    int | None,
+    typer.Option(
+        "--max-steps",
+        help="Stop after so many SAMPLES, as the source counts. `default` stops when they are reached, `seed` once "
+        "they are exceeded.",
+    ),
+]
+MaxUpdates = Annotated[int | None, typer.Option("--max-updates", help="Stop after so many optimizer steps.")]
+CacheDir = Annotated[Path | None, typer.Option("--cache-dir", help="Keep fetched shards here.")]
+RunDir = Annotated[Path | None, typer.Option("--run-dir", help="Run folder.  [default: runs/TIME-RECIPE]")]
+Resume = Annotated[
+    Path | None, typer.Option("--resume", exists=True, help="Go on from a checkpoint, or a run folder's newest.")
+]
+Seed = Annotated[int | None, typer.Option("--seed", help="Of weights, order and augmentation.")]
+Exact = Annotated[
+    bool | None, typer.Option("--exact", help="Refuse shards without an index rather than stream them inexactly.")
+]
+Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings as TOML and stop.")]
