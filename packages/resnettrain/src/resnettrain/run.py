@@ -71,7 +71,6 @@ class Run:
     stop: StopRequest
     last_checkpoint: Path | None
     val: EvalResult | None = None
-    reported_at: int = -1
     val_s: float = 0.0
     save_s: float = 0.0
 

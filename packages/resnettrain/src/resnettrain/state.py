@@ -55,13 +55,15 @@ class Identity:
 class TrainState:
     """The clock of a run: samples consumed over all ranks, and what derives from it.
 
-    `batch` counts the batches of `epoch` that are done; `loader` is the data position after the last of them.
+    `batch` counts the batches of `epoch` that are done; `loader` is the data position after the last of them;
+    `reported` the samples at the last report.
     """
 
     samples: int = 0
     updates: int = 0
     epoch: int = 0
     batch: int = 0
+    reported: int = 0
     best_top1: float | None = None
     loader: dict[str, Any] | None = None
 

@@ -149,7 +149,7 @@ def _close_epoch(run: Run, *, ending: Outcome | None) -> Outcome | None:
     if ending == "interrupted":
         return ending
     run.guard.check()
-    if run.config.log.at_epoch_end and run.reported_at != state.samples:
+    if run.config.log.at_epoch_end and state.reported != state.samples:
         _report(run, lr=run.optimizer.param_groups[0]["lr"])
     if run.evaluator is not None:
         begin = run.meter.now()
@@ -184,7 +184,7 @@ def _report(run: Run, *, lr: float) -> None:
         wait_share=wait_share,
         eta_s=left / images_per_s if left is not None and images_per_s > 0 else None,
     )
-    run.reported_at = state.samples
+    state.reported = state.samples
     run.log.write(
         "train",
         {

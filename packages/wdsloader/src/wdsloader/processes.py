@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
@@ -55,6 +55,8 @@ def end_processes(processes: list[BaseProcess], *, wait_s: float = 2 * _GRACE_S)
 
 def describe_death(processes: list[BaseProcess], *, cause: str) -> str:
     """Say which processes died, and of what; where none did, what the cause was in other words."""
+    # The broken connection is often noticed before the death that broke it.
+    wait([process.sentinel for process in processes], timeout=_GRACE_S)
     dead = [process for process in processes if process.exitcode is not None]
     if not dead:
         return f"a loader worker cannot be reached: {cause}"

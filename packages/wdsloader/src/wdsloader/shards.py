@@ -18,6 +18,7 @@ from shardkit import (
     ShardFile,
     ShardIndex,
     ShardkitError,
+    ShardReadError,
     build_index,
     index_path_of,
     read_index,
@@ -109,7 +110,7 @@ class SampleReader:
         try:
             content = file.read_sample(offset, int(index.sizes[row]))
         except (ShardkitError, OSError) as error:
-            raise SampleError(shard, str(error), key=key, offset=offset) from error
+            raise SampleError(shard, _cause(error), key=key, offset=offset) from error
         if content.key != key:
             reason = f"the index has '{key}' here, the shard '{content.key}': the index is stale. Delete it"
             raise SampleError(shard, reason, key=content.key, offset=offset)
@@ -176,6 +177,15 @@ def fetched_index(url: str, fetcher: Fetcher, *, path: Path) -> ShardIndex:
     index = build_index(path)
     write_index(index, made)
     return index
+
+
+def _cause(error: ShardkitError | OSError) -> str:
+    """Return why a sample could not be read, without the shard and place that the caller adds."""
+    if not isinstance(error, ShardReadError):
+        return str(error)
+    if error.rule == "WDS001":  # the words for a whole file that is no tar
+        return "no tar header is here: the shard is damaged, or its index stale (WDS003)"
+    return f"{error.reason} ({error.rule})"
 
 
 def stale(url: str, what: str) -> DatasetError:

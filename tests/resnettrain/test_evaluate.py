@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional
+
+from resnettrain import (
+    DataMismatchError,
+    EvaluationError,
+    TrainConfig,
+    build_model,
+    evaluate_checkpoint,
+    recipe,
+    train,
+    with_values,
+)
+from resnettrain.evaluate import EvalResult, Evaluator, require_same_classes
+from resnettrain.gpu_augment import normalize
+from resnettrain.numerics import Numerics
+from shardkit import iter_samples
+from tests.helpers.picture_sets import PictureSet, make_picture_set, tiny_config
+from wdsloader import LoaderConfig, TorchLoader, open_dataset
+
+CPU = Numerics.of(recipe("default").runtime)
+
+
+def figures(val: PictureSet, *, batch_size: int, num_workers: int, num_classes: int = 4) -> EvalResult:
+    config = with_values(
+        TrainConfig(), {"data": {"batch_size": batch_size, "num_workers": num_workers}, "model": {"image_size": 32}}
+    )
+    with (
+        open_dataset([str(val.manifest)]) as dataset,
+        Evaluator(dataset, config, numerics=CPU, num_classes=num_classes) as evaluator,
+    ):
+        result = evaluator.run(build_model("tiny", num_classes=num_classes, seed=0))
+    assert result is not None
+    return result
+
+
+@pytest.mark.parametrize(("batch_size", "num_workers"), [(1, 0), (7, 2), (64, 0), (64, 2)])
+def test_every_one_of_101_samples_counts_once_for_any_batch_and_workers(
+    val_set: PictureSet, batch_size: int, num_workers: int
+) -> None:
+    reference = plain_loop(val_set)
+    result = figures(val_set, batch_size=batch_size, num_workers=num_workers)
+    assert (result.count, result.correct1, result.correct5) == (101, reference[0], 101)
+    assert result.top1 == reference[0] / 101
+    assert result.loss == pytest.approx(reference[1], rel=1e-5)
+
+
+def plain_loop(val: PictureSet) -> tuple[int, float]:
+    """Return (right answers, mean loss), one sample at a time, labels read from the tar by hand."""
+    labels = [
+        int(sample.members["cls"])
+        for shard in val.shards
+        for sample in iter_samples(shard.open("rb"), shard=str(shard))
+    ]
+    model = build_model("tiny", num_classes=4, seed=0).eval()
+    correct, loss = 0, 0.0
+    config = LoaderConfig(batch_size=101, image_size=32, shuffle=False, tail="pad", num_workers=0)
+    with open_dataset([str(val.manifest)]) as dataset, TorchLoader(dataset, config) as loader, torch.inference_mode():
+        (batch,) = loader
+        for image, label in zip(batch.images, labels, strict=True):
+            logits = model(normalize(image.unsqueeze(0), channels_last=False))
+            correct += int(logits.argmax()) == label
+            loss += functional.cross_entropy(logits, torch.tensor([label])).item()
+    return correct, loss / 101
+
+
+def test_top5_of_fewer_than_five_classes_is_one(val_set: PictureSet) -> None:
+    assert figures(val_set, batch_size=64, num_workers=0).top5 == 1.0
+
+
+def test_labels_beyond_the_classes_are_refused_before_the_first_batch(val_set: PictureSet) -> None:
+    with pytest.raises(DataMismatchError, match=r"labels 0\.\.3 are outside 0\.\.2"):
+        figures(val_set, batch_size=64, num_workers=0, num_classes=3)
+
+
+def test_class_lists_that_differ_are_refused_with_the_first_difference() -> None:
+    with pytest.raises(DataMismatchError, match="class 1 is 'dog' in the first and 'cow' in the second"):
+        require_same_classes(("cat", "dog"), ("cat", "cow"), names=("a", "b"))
+    with pytest.raises(DataMismatchError, match="class 1 is 'dog' in the first and no such class"):
+        require_same_classes(("cat", "dog"), ("cat",), names=("a", "b"))
+    require_same_classes(("cat", "dog"), None, names=("a", "b"))
+
+
+def test_a_shortfall_is_an_error_and_no_figure(val_set: PictureSet) -> None:
+    config = with_values(TrainConfig(), {"data": {"num_workers": 0}, "model": {"image_size": 32}})
+    with open_dataset([str(val_set.manifest)]) as dataset:
+        short = replace(dataset, counts=(*dataset.counts[:-1], dataset.counts[-1] + 1) if dataset.counts else None)
+        with Evaluator(dataset, config, numerics=CPU, num_classes=4) as evaluator:
+            evaluator._num_samples = sum(short.counts or ())  # noqa: SLF001  # what a wrong manifest would say
+            with pytest.raises(EvaluationError, match="101 samples were counted, the dataset has 102"):
+                evaluator.run(build_model("tiny", num_classes=4, seed=0))
+
+
+def test_a_checkpoint_gives_the_very_figures_that_validation_gave(
+    train_set: PictureSet, val_set: PictureSet, tmp_path: Path
+) -> None:
+    result = train(tiny_config(train_set, tmp_path / "run", val=val_set, schedule__epochs=1))
+    assert result.val is not None
+    assert result.checkpoint is not None
+    for place in (result.run_dir, result.checkpoint):
+        again = evaluate_checkpoint(place, [str(val_set.manifest)])
+        assert replace(again, seconds=0.0) == replace(result.val, seconds=0.0)
+
+
+def test_a_checkpoint_is_not_evaluated_on_other_classes(train_set: PictureSet, tmp_path: Path) -> None:
+    result = train(tiny_config(train_set, tmp_path / "run", schedule__max_samples=16))
+    other = make_picture_set(tmp_path / "val", counts=(6,), split="val", num_classes=3)
+    with pytest.raises(DataMismatchError, match="different class lists"):
+        evaluate_checkpoint(result.run_dir, [str(other.manifest)])

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import logging
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shardkit import (
+    IndexFileError,
+    Manifest,
+    PatternError,
+    ShardReadError,
+    ShardRecord,
+    build_index,
+    index_path_of,
+    read_index,
+    write_index,
+    write_manifest,
+)
+from tests.helpers.http_server import Misdeed, serve
+from tests.helpers.shards import write_samples
+from wdsloader.dataset import open_dataset
+from wdsloader.errors import DatasetError, FetchError
+from wdsloader.shards import SampleReader
+
+
+def write_packed(folder: Path, counts: list[int], *, shuffled: bool = False, index: bool = True) -> list[Path]:
+    """Write shards with their manifest, and their indexes unless told not to."""
+    paths, records = [], []
+    for number, count in enumerate(counts):
+        path = write_samples(folder / f"t-{number:02d}.tar", count, first=100 * number)
+        made = build_index(path)
+        if index:
+            write_index(made, Path(index_path_of(str(path))))
+        paths.append(path)
+        records.append(ShardRecord(path.name, count, made.num_bytes, made.checksum))
+    manifest = Manifest(
+        name="t", split="train", seed=0, classes=tuple("abcdefghij"), class_order="by name", shuffled=shuffled,
+        shards=tuple(records),
+    )  # fmt: skip
+    write_manifest(manifest, folder / "t.manifest.json")
+    return paths
+
+
+def test_a_manifest_beside_the_shards_gives_counts_digest_and_classes(tmp_path: Path) -> None:
+    write_packed(tmp_path, [3, 0, 5], shuffled=True)
+    dataset = open_dataset([str(tmp_path / "t-<00..02>.tar")])
+    assert dataset.counts == (3, 0, 5)
+    assert dataset.num_samples == 8
+    assert dataset.manifest is not None
+    assert dataset.digest == dataset.manifest.digest
+    assert dataset.classes == tuple("abcdefghij")
+    assert dataset.packed_shuffled
+    assert dataset.label_range() == (0, 4)
+
+
+def test_the_digest_is_the_same_with_and_without_a_manifest(tmp_path: Path) -> None:
+    write_packed(tmp_path, [3, 5])
+    with_manifest = open_dataset([str(tmp_path / "t-*.tar")])
+    (tmp_path / "t.manifest.json").unlink()
+    without = open_dataset([str(tmp_path / "t-*.tar")])
+    assert without.manifest is None
+    assert without.digest == with_manifest.digest
+
+
+def test_some_shards_of_a_manifest_are_another_dataset(tmp_path: Path) -> None:
+    paths = write_packed(tmp_path, [3, 5])
+    whole, part = open_dataset([str(path) for path in paths]), open_dataset([str(paths[0])])
+    turned = open_dataset([str(path) for path in reversed(paths)])
+    assert len({whole.digest, part.digest, turned.digest}) == 3
+    assert part.counts == (3,)
+
+
+def test_shards_without_an_index_are_indexed_on_first_use_with_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    paths = [write_samples(tmp_path / f"s-{i}.tar", 2, first=2 * i) for i in range(3)]
+    dataset = open_dataset([str(tmp_path / "s-*.tar")])
+    assert dataset.counts == (2, 2, 2)
+    assert [record.message.split(" in ")[0] for record in caplog.records] == ["indexed 3 shards on their first use,"]
+    assert read_index(Path(index_path_of(str(paths[0])))).keys == ("000000", "000001")
+    caplog.clear()
+    open_dataset([str(tmp_path / "s-*.tar")])
+    assert not caplog.records
+
+
+def unwritable_index(folder: Path) -> Path:
+    """Write a shard whose index has no room beside it: the temporary name is too long, for root as for anybody."""
+    return write_samples(folder / ("s" * 226 + ".tar"), 2)
+
+
+def test_an_index_that_cannot_lie_beside_its_shard_is_kept_in_the_cache_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    path = unwritable_index(tmp_path / "data")
+    for lines in (1, 1):  # made once, found again
+        dataset = open_dataset([str(path)], cache_dir=tmp_path / "cache")
+        assert SampleReader(dataset.table, max_indexes=1).read(1).content.key == "000001"
+        assert len(caplog.records) == lines
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_an_index_that_can_be_kept_nowhere_stays_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    dataset = open_dataset([str(unwritable_index(tmp_path))])
+    assert dataset.label_range() == (0, 1)
+    assert SampleReader(pickle.loads(pickle.dumps(dataset.table)), max_indexes=1).read(1).content.key == "000001"
+    assert "kept in memory" in caplog.text
+
+
+def test_a_shard_of_another_size_than_its_manifest_says_is_stale(tmp_path: Path) -> None:
+    paths = write_packed(tmp_path, [3, 5])
+    write_samples(paths[1], 40)
+    with pytest.raises(DatasetError, match=r"t-01.tar: has \d+ bytes, t.manifest.json says \d+: the shard was changed"):
+        open_dataset([str(path) for path in paths])
+
+
+def test_a_shard_of_another_size_than_its_index_says_is_stale(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "s.tar", 2)
+    open_dataset([str(path)])
+    write_samples(path, 30)
+    with pytest.raises(DatasetError, match=r"s.tar: has \d+ bytes, its index says \d+"):
+        open_dataset([str(path)])
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    write_packed(tmp_path, [3])
+    with pytest.raises(DatasetError, match="t-01.tar: No such file"):
+        open_dataset([str(tmp_path / "t-{00..01}.tar")])
+
+
+def test_a_shard_named_twice_is_refused(tmp_path: Path) -> None:
+    write_packed(tmp_path, [3])
+    with pytest.raises(DatasetError, match="t-00.tar: named twice"):
+        open_dataset([str(tmp_path / "t-00.tar"), str(tmp_path / "t-*.tar")])
+
+
+def test_shards_without_a_single_sample_are_refused(tmp_path: Path) -> None:
+    write_packed(tmp_path, [0, 0])
+    with pytest.raises(DatasetError, match="2 shards without a single sample"):
+        open_dataset([str(tmp_path / "t-*.tar")])
+
+
+def test_a_damaged_shard_is_not_indexed(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "s.tar", 4)
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(ShardReadError, match="cut at byte 3000"):
+        open_dataset([str(path)])
+
+
+def test_a_pattern_that_matches_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(PatternError, match="no file matches"):
+        open_dataset([str(tmp_path / "none-*.tar")])
+
+
+def test_a_scheme_that_is_not_read_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="s3://bucket/a.tar: 's3:' is not read yet"):
+        open_dataset(["s3://bucket/a.tar"], cache_dir=tmp_path)
+
+
+class TestRemote:
+    """ORDER.md, "No index": remote shards are exact with a manifest, openly inexact without."""
+
+    def test_a_manifest_url_gives_counts_and_workers_fetch_shards_and_indexes(self, tmp_path: Path) -> None:
+        write_packed(tmp_path / "far", [3, 5])
+        with serve(tmp_path / "far") as server:
+            dataset = open_dataset([server.url + "/t.manifest.json"], cache_dir=tmp_path / "cache")
+            assert dataset.urls == (server.url + "/t-00.tar", server.url + "/t-01.tar")
+            assert dataset.counts == (3, 5)
+            assert dataset.label_range() is None
+            assert server.count("/t-00.tar") == 0
+            reader = SampleReader(dataset.table, max_indexes=1)
+            assert [reader.read(number).content.key for number in (7, 0, 7)] == ["000104", "000000", "000104"]
+            reader.close()
+            assert server.count("/t-01.tar") == server.count("/t-01.tar.index.json") == 1
+
+    def test_the_digest_of_a_copy_elsewhere_is_the_same(self, tmp_path: Path) -> None:
+        write_packed(tmp_path / "far", [3, 5])
+        here = open_dataset([str(tmp_path / "far" / "t-*.tar")])
+        with serve(tmp_path / "far") as server:
+            there = open_dataset([server.url + "/t.manifest.json"], cache_dir=tmp_path / "cache")
+        assert there.digest == here.digest
+
+    def test_a_server_without_indexes_has_them_made_from_the_fetched_shards(self, tmp_path: Path) -> None:
+        write_packed(tmp_path / "far", [3], index=False)
+        with serve(tmp_path / "far") as server:
+            dataset = open_dataset([server.url + "/t.manifest.json"], cache_dir=tmp_path / "cache")
+            for _ in range(2):
+                assert SampleReader(dataset.table, max_indexes=1).read(2).content.key == "000002"
+            assert server.count("/t-00.tar.index.json") == 1
+
+    def test_an_index_that_does_not_fit_its_shard_is_an_error(self, tmp_path: Path) -> None:
+        paths = write_packed(tmp_path / "far", [3])
+        index_path = Path(index_path_of(str(paths[0])))
+        write_index(replace(read_index(index_path), num_bytes=512), index_path)
+        with serve(tmp_path / "far") as server:
+            dataset = open_dataset([server.url + "/t.manifest.json"], cache_dir=tmp_path / "cache")
+            with pytest.raises(DatasetError, match="its index says 512"):
+                SampleReader(dataset.table, max_indexes=1).read(0)
+
+    def test_shards_without_a_manifest_have_no_counts_and_one_warning_says_so(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        dataset = open_dataset(["http://host/s-{0..3}.tar?token=SECRET"], cache_dir=tmp_path)
+        assert dataset.counts is None
+        assert dataset.num_samples is None
+        assert dataset.digest is None
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert "4 such shards" in caplog.text
+        assert "wds index" in caplog.text
+        assert "SECRET" not in caplog.text
+
+    def test_exact_makes_unknown_counts_an_error(self, tmp_path: Path) -> None:
+        with pytest.raises(DatasetError, match="an exact order needs counts"):
+            open_dataset(["http://host/s-0.tar"], cache_dir=tmp_path, exact=True)
+
+    def test_a_manifest_that_is_not_there_is_an_error(self, tmp_path: Path) -> None:
+        with serve(tmp_path) as server, pytest.raises(FetchError, match="t.manifest.json: status 404"):
+            open_dataset([server.url + "/t.manifest.json"], cache_dir=tmp_path)
+
+    def test_json_that_is_no_manifest_is_an_error_with_its_url(self, tmp_path: Path) -> None:
+        with serve(tmp_path) as server:
+            server.misdeeds["/t.manifest.json"] = [Misdeed(body=b'{"shards": []}')]
+            with pytest.raises(DatasetError, match=r"t.manifest.json: not a manifest"):
+                open_dataset([server.url + "/t.manifest.json"], cache_dir=tmp_path)
+
+    def test_without_a_cache_folder_a_temporary_one_lives_until_the_dataset_is_closed(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        write_packed(tmp_path / "far", [3])
+        with serve(tmp_path / "far") as server:
+            with open_dataset([server.url + "/t.manifest.json"]) as dataset:
+                assert dataset.table.fetcher is not None
+                folder = dataset.table.fetcher.cache.folder
+                SampleReader(dataset.table, max_indexes=1).read(0)
+                assert any(folder.iterdir())
+            assert not folder.exists()
+        assert "no cache folder given" in caplog.text
+
+
+def test_an_index_file_that_is_none_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "s.tar", 2)
+    Path(index_path_of(str(path))).write_bytes(b"{}")
+    with pytest.raises(DatasetError, match=r"s.tar.index.json: not an index file") as caught:
+        open_dataset([str(path)])
+    assert isinstance(caught.value.__cause__, IndexFileError)

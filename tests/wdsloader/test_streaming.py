@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.shards import write_samples
+from wdsloader.config import AugmentConfig, LoaderConfig
+from wdsloader.errors import SampleError
+from wdsloader.shards import ShardEntry, ShardTable
+from wdsloader.streaming import StreamTask, stream_parts
+
+CONFIG = LoaderConfig(batch_size=4, image_size=8, augment=AugmentConfig(), tail="ragged", stream_buffer=6)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> ShardTable:
+    folder = tmp_path_factory.mktemp("shards")
+    for number in range(5):
+        write_samples(folder / f"s-{number}.tar", 7, first=7 * number)
+    return ShardTable(tuple(ShardEntry(url=str(folder / f"s-{n}.tar"), num_samples=0) for n in range(5)))
+
+
+def keys(task: StreamTask) -> list[str | None]:
+    return [key for part in stream_parts(task) for key in part.keys]
+
+
+def test_the_shards_are_split_over_ranks_and_workers_and_every_sample_comes_once(table: ShardTable) -> None:
+    for ranks, workers in ((1, 1), (2, 1), (1, 3), (2, 2)):
+        found = [
+            key
+            for rank in range(ranks)
+            for worker in range(workers)
+            for key in keys(
+                StreamTask(
+                    table=table, config=CONFIG, epoch=0, rank=rank, world_size=ranks, worker=worker, num_workers=workers
+                )
+            )
+        ]
+        assert sorted(map(str, found)) == [f"{n:06d}" for n in range(35)]
+
+
+def test_equal_seeds_give_equal_orders_and_every_epoch_another(table: ShardTable) -> None:
+    orders = [keys(StreamTask(table=table, config=CONFIG, epoch=epoch)) for epoch in (0, 0, 1)]
+    assert orders[0] == orders[1]
+    assert orders[0] != orders[2]
+
+
+def test_without_shuffle_samples_come_as_listed(table: ShardTable) -> None:
+    config = replace(CONFIG, shuffle=False)
+    assert keys(StreamTask(table=table, config=config, epoch=3)) == [f"{n:06d}" for n in range(35)]
+
+
+def test_the_buffer_mixes_samples_of_neighbouring_shards(table: ShardTable) -> None:
+    order = [int(str(key)) // 7 for key in keys(StreamTask(table=table, config=CONFIG, epoch=0))]
+    assert sum(a != b for a, b in zip(order, order[1:], strict=False)) > 8
+
+
+@pytest.mark.parametrize(("tail", "sizes"), [("drop", [4] * 8), ("pad", [4] * 9), ("ragged", [4] * 8 + [3])])
+def test_the_tail_is_dropped_padded_or_short(table: ShardTable, tail: str, sizes: list[int]) -> None:
+    config = replace(CONFIG, tail=tail)  # type: ignore[arg-type]  # one of three
+    parts = list(stream_parts(StreamTask(table=table, config=config, epoch=0)))
+    assert [len(part.rows) for part in parts] == sizes
+    if tail == "pad":
+        assert parts[-1].weights.tolist() == [1, 1, 1, 0]
+        assert parts[-1].keys[-1] is None
+        assert np.array_equal(parts[-1].images[3], parts[-1].images[0])
+
+
+def test_a_damaged_shard_is_an_error_and_gives_no_part_of_a_sample(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "s.tar", 6)
+    path.write_bytes(path.read_bytes()[:8000])
+    table = ShardTable((ShardEntry(url=str(path), num_samples=0),))
+    with pytest.raises(SampleError, match=r"s.tar: .*cut at byte 8000"):
+        list(stream_parts(StreamTask(table=table, config=CONFIG, epoch=0)))
