@@ -106,7 +106,7 @@ def tests(session: nox.Session) -> None:
 
     with_slow = session.python == SLOW_TESTS_PYTHON
     quick = () if with_slow else ("-m", "not slow and not e2e")
-    parallel = ("-q", "-n", "2", "--dist", "loadfile")
+    parallel = ("-q", "-n", "2", "--dist", "worksteal")
     one_thread = {"OMP_NUM_THREADS": "1"}  # two test processes share the cores
 
     python = bare_environment(session, "shardkit-alone", "packages/shardkit", *group("test"))

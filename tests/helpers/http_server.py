@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
     folders: dict[int, tuple[Path, Server]] = {}  # noqa: RUF012  # shared by intent: handlers are made by the server
     lock = threading.Lock()
 
-    def do_GET(self) -> None:  # noqa: N802  # the name the base class looks for
+    def do_GET(self) -> None:
         folder, server = self.folders[self.server.server_address[1]]  # type: ignore[index]  # an (address, port) pair
         path = urlsplit(self.path).path
         with self.lock:

@@ -155,7 +155,9 @@ class TestPromises:
 
     @given(cases(), st.data())
     @settings(max_examples=120, deadline=None)
-    def test_every_sample_comes_once_and_batches_are_the_same_over_layouts(self, case: Case, data: st.DataObject) -> None:
+    def test_every_sample_comes_once_and_batches_are_the_same_over_layouts(
+        self, case: Case, data: st.DataObject
+    ) -> None:
         """1, 2: exactly once over all ranks together; ranks and workers appear nowhere in the order. 5: equal steps."""
         world_size = data.draw(st.sampled_from(divisors(case.lanes)), label="ranks")
         num_workers = data.draw(st.integers(1, case.lanes // world_size), label="workers")
@@ -176,7 +178,7 @@ class TestPromises:
     def test_a_resume_with_another_layout_and_batch_size_delivers_the_rest_of_the_order(
         self, case: Case, data: st.DataObject
     ) -> None:
-        """3 and 13: stop anywhere, resume with other ranks, workers and batch size; the rest is what it would have been."""
+        """3, 13: stop anywhere, resume with other ranks, workers, batch size; the rest is what it would have been."""
         whole = case.order().positions(first=0, stop=case.num_samples).tolist()
         position = data.draw(st.integers(0, case.num_samples // case.lanes), label="round") * case.lanes
         batch = case.lanes * data.draw(st.integers(1, 5), label="lanes a batch")

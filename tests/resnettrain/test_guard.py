@@ -38,5 +38,5 @@ def test_the_error_names_epoch_position_and_keys_of_the_first_bad_batch() -> Non
     guard.check()
     step(guard, optimizer, loss=(weight * float("nan")).sum(), samples=16)
     step(guard, optimizer, loss=(weight * float("nan")).sum(), samples=32)
-    with pytest.raises(NonFiniteLossError, match="epoch 3, sample 16 of the run: the loss is nan.* a, b16"):
+    with pytest.raises(NonFiniteLossError, match=r"epoch 3, sample 16 of the run: the loss is nan.* a, b16"):
         guard.check()

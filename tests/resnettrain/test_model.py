@@ -14,7 +14,7 @@ def test_every_torchvision_classifier_and_tiny_can_be_named() -> None:
 
 
 def test_an_unknown_name_is_an_error_that_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="there is no 'resnet5'. Nearest: resnet50"):
+    with pytest.raises(ConfigError, match=r"there is no 'resnet5'. Nearest: resnet50"):
         build_model("resnet5", num_classes=10, seed=0)
 
 

@@ -5,10 +5,10 @@ import subprocess
 import sys
 
 import pytest
-from wdsloader import SOURCE_URLS as LOADER_SOURCE_URLS
 
 import resnettrain
 from resnettrain import RECIPES, SOURCE_URLS, ConfigError, recipe, to_mapping
+from wdsloader import SOURCE_URLS as LOADER_SOURCE_URLS
 
 SEED = {
     "recipe": "seed",

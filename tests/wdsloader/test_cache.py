@@ -65,9 +65,7 @@ def test_many_at_once_fill_once(tmp_path: Path) -> None:
         fills.append(1)
         file.write(b"abc")
 
-    threads = [
-        threading.Thread(target=ShardCache(tmp_path).get, args=("http://host/a.tar", fill)) for _ in range(8)
-    ]
+    threads = [threading.Thread(target=ShardCache(tmp_path).get, args=("http://host/a.tar", fill)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -63,7 +63,10 @@ def test_a_cut_picture_is_an_error_not_gray() -> None:
 def test_a_picture_of_too_many_pixels_is_refused_before_it_is_unpacked() -> None:
     with pytest.raises(PictureError, match="more than the limit of 100"):
         decode_crop(
-            jpeg_bytes(1, size=(64, 64)), lambda w, h: Crop(0, 0, w, h), out=np.zeros((8, 8, 3), np.uint8), max_pixels=100
+            jpeg_bytes(1, size=(64, 64)),
+            lambda w, h: Crop(0, 0, w, h),
+            out=np.zeros((8, 8, 3), np.uint8),
+            max_pixels=100,
         )
 
 

@@ -97,7 +97,9 @@ def test_a_server_that_goes_quiet_is_given_up_on(server: Server, fetcher: Fetche
 
 
 def test_a_page_of_html_is_no_shard(server: Server, fetcher: Fetcher, tmp_path: Path) -> None:
-    page = Misdeed(body=b"<!doctype html>\n<title>Sign in</title>", headers={"Content-Type": "text/html; charset=utf-8"})
+    page = Misdeed(
+        body=b"<!doctype html>\n<title>Sign in</title>", headers={"Content-Type": "text/html; charset=utf-8"}
+    )
     server.misdeeds["/a.tar"] = [page]
     with pytest.raises(FetchError, match="got text/html, not a tar; it begins with '<!doctype html> <title>Sign in"):
         fetcher.local_path(server.url + "/a.tar")

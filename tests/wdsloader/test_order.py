@@ -15,7 +15,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 def order_of(case: dict[str, object], *, epoch: int) -> EpochOrder:
     names = ("seed", "lanes", "spans_per_lane", "block")
-    return EpochOrder(case["counts"], epoch=epoch, **{name: int(str(case[name])) for name in names})  # type: ignore[arg-type]
+    return EpochOrder(case["counts"], epoch=epoch, **{name: int(str(case[name])) for name in names})
 
 
 @pytest.mark.parametrize("case", json.loads((GOLDEN / "order_small.json").read_text()), ids=lambda case: case["name"])

@@ -28,7 +28,9 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return open_dataset([str(folder / "s-*.tar")])
 
 
-def task_of(dataset: Dataset, config: LoaderConfig, *, rank: int = 0, world_size: int = 1, epoch: int = 0, position: int = 0) -> WorkerTask:
+def task_of(
+    dataset: Dataset, config: LoaderConfig, *, rank: int = 0, world_size: int = 1, epoch: int = 0, position: int = 0
+) -> WorkerTask:
     state = LoaderState(
         digest=dataset.digest, seed=config.seed, epoch=epoch, position=position,
         lanes=4 if config.shuffle else 0, spans_per_lane=2, block=4, batch=config.batch_size * world_size,
@@ -46,9 +48,7 @@ def task_of(dataset: Dataset, config: LoaderConfig, *, rank: int = 0, world_size
 
 def batches(task: WorkerTask, *, num_workers: int = 1) -> list[Part]:
     workers = [worker_parts(replace(task, worker=worker, num_workers=num_workers)) for worker in range(num_workers)]
-    return [
-        put_together(parts, num_rows=task.plan.rows(parts[0].position)) for parts in zip(*workers, strict=True)
-    ]
+    return [put_together(parts, num_rows=task.plan.rows(parts[0].position)) for parts in zip(*workers, strict=True)]
 
 
 def test_batches_are_bit_identical_for_any_number_of_workers(dataset: Dataset) -> None:
@@ -67,7 +67,7 @@ def test_batches_are_bit_identical_for_any_number_of_workers(dataset: Dataset) -
 def test_a_sample_has_the_same_pixels_on_every_layout_and_others_in_the_next_epoch(dataset: Dataset) -> None:
     def pixels(world_size: int, epoch: int) -> dict[str | None, bytes]:
         config = replace(TRAINING, batch_size=8 // world_size, tail="pad", num_epochs=epoch + 1)
-        found = {}
+        found: dict[str | None, bytes] = {}
         for rank in range(world_size):
             for part in batches(task_of(dataset, config, rank=rank, world_size=world_size, epoch=epoch)):
                 found |= {key: part.images[row].tobytes() for row, key in enumerate(part.keys) if key is not None}

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from wdsloader.config import Tail
+from wdsloader.config import LoaderConfig, Tail
 from wdsloader.errors import ConfigError
-from wdsloader.plan import LISTED, Plan, choose_block, choose_lanes
+from wdsloader.plan import LISTED, Plan, choose_block, choose_lanes, first_state
+from wdsloader.state import LoaderState
 
 
-def plan_of(num_samples: int, batch_size: int, *, lanes: int = 4, tail: Tail = "pad", layout: tuple[int, int] = (0, 1)) -> Plan:
+def plan_of(
+    num_samples: int, batch_size: int, *, lanes: int = 4, tail: Tail = "pad", layout: tuple[int, int] = (0, 1)
+) -> Plan:
     rank, world_size = layout
     return Plan(
         num_samples=num_samples, batch_size=batch_size, lanes=lanes, tail=tail, rank=rank, world_size=world_size
@@ -32,6 +35,13 @@ def test_default_lanes_follow_the_rule(batch_size: int, world_size: int, lanes: 
 
 
 @pytest.mark.parametrize(
+    ("batch_size", "world_size", "lanes"), [(256, 1, 8), (12, 1, 6), (256, 16, 16), (7, 1, 7), (3, 1, 3)]
+)
+def test_remote_shards_which_are_fetched_whole_have_fewer_lanes(batch_size: int, world_size: int, lanes: int) -> None:
+    assert choose_lanes(batch_size, world_size=world_size, remote=True) == lanes
+
+
+@pytest.mark.parametrize(
     ("lanes", "num_shards", "packed_shuffled", "block"),
     [(64, 256, True, 1), (64, 255, True, 32), (64, 1282, False, 32), (16, 4, False, 128), (1, 1, False, 2048)],
 )
@@ -42,13 +52,29 @@ def test_default_block_is_one_only_for_many_shards_packed_in_shuffled_order(
     assert chosen == block
 
 
+def test_a_run_begins_with_what_the_settings_leave_open_decided() -> None:
+    def begin(config: LoaderConfig, num_shards: int | None = 300) -> LoaderState:
+        return first_state(config, digest="d", num_shards=num_shards, packed_shuffled=True, remote=False, world_size=2)
+
+    state = begin(LoaderConfig(batch_size=64, seed=5))
+    assert (state.seed, state.epoch, state.position, state.batch) == (5, 0, 0, 128)
+    assert (state.lanes, state.spans_per_lane, state.block) == (64, 4, 1)
+    assert begin(LoaderConfig(batch_size=64, lanes=32, block=7)).block == 7
+    assert begin(LoaderConfig(batch_size=64, shuffle=False)).lanes == LISTED
+    assert begin(LoaderConfig(batch_size=64), num_shards=None).lanes == LISTED
+
+
 def test_lanes_that_do_not_divide_the_batch_are_refused_with_the_nearest_that_fit() -> None:
-    with pytest.raises(ConfigError, match=r"10 lanes do not divide the global batch of 96.*8 or 12 fit.*90 or 100 fits"):
+    with pytest.raises(
+        ConfigError, match=r"10 lanes do not divide the global batch of 96.*8 or 12 fit.*90 or 100 fits"
+    ):
         plan_of(1000, 96, lanes=10)
 
 
 def test_ranks_that_do_not_divide_the_lanes_are_refused_with_the_nearest_that_fit() -> None:
-    with pytest.raises(ConfigError, match=r"3 ranks do not divide 64 lanes.*48 or 96 fit.*63 or 66 lanes serve 3 ranks"):
+    with pytest.raises(
+        ConfigError, match=r"3 ranks do not divide 64 lanes.*48 or 96 fit.*63 or 66 lanes serve 3 ranks"
+    ):
         plan_of(1000, 192, lanes=64, layout=(0, 3))
 
 

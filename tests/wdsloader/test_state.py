@@ -20,7 +20,7 @@ def test_a_state_is_a_small_dict_of_plain_values() -> None:
 
 
 def test_a_state_of_another_version_is_refused() -> None:
-    with pytest.raises(ConfigError, match="version 2.*reads version 1"):
+    with pytest.raises(ConfigError, match=r"version 2.*reads version 1"):
         LoaderState.from_dict(STATE.to_dict() | {"version": 2})
 
 

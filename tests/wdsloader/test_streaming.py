@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,7 @@ def test_without_shuffle_samples_come_as_listed(table: ShardTable) -> None:
 
 def test_the_buffer_mixes_samples_of_neighbouring_shards(table: ShardTable) -> None:
     order = [int(str(key)) // 7 for key in keys(StreamTask(table=table, config=CONFIG, epoch=0))]
-    assert sum(a != b for a, b in zip(order, order[1:], strict=False)) > 8
+    assert sum(a != b for a, b in pairwise(order)) > 8
 
 
 @pytest.mark.parametrize(("tail", "sizes"), [("drop", [4] * 8), ("pad", [4] * 9), ("ragged", [4] * 8 + [3])])

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from tests.helpers.http_server import serve
+from tests.helpers.packed import write_packed
 from tests.helpers.shards import jpeg_bytes, write_samples, write_shard
 from wdsloader import (
     AugmentConfig,
@@ -139,7 +140,7 @@ class TestResume:
     def test_a_batch_size_that_the_saved_lanes_do_not_divide_is_refused_with_what_fits(self, dataset: Dataset) -> None:
         with TorchLoader(dataset, CONFIG) as loader:
             state = next(iter(loader)).state
-        with pytest.raises(ConfigError, match="4 lanes do not divide the global batch of 6.*batch of 4 or 8 fits"):
+        with pytest.raises(ConfigError, match=r"4 lanes do not divide the global batch of 6.*batch of 4 or 8 fits"):
             TorchLoader(dataset, replace(CONFIG, batch_size=6, lanes=None)).load_state_dict(state)
 
     def test_other_data_are_refused(self, dataset: Dataset, tmp_path: Path) -> None:
@@ -227,6 +228,21 @@ class TestWithWorkers:
         ]
 
 
+class TestRemote:
+    def test_shards_behind_a_manifest_url_are_exact_and_fetched_once_by_all_workers(self, tmp_path: Path) -> None:
+        write_packed(tmp_path / "far", [7, 0, 9, 8])
+        config = replace(CONFIG, batch_size=6, lanes=None, tail="pad")
+        with serve(tmp_path / "far") as server:
+            far = open_dataset([server.url + "/t.manifest.json"], cache_dir=tmp_path / "cache")
+            with TorchLoader(far, replace(config, num_workers=2)) as loader:
+                assert loader.state_dict()["lanes"] == 6
+                batches = epochs(loader, 2)
+            assert [server.count(f"/t-0{number}.tar") for number in (0, 2, 3)] == [1, 1, 1]
+        here = open_dataset([str(tmp_path / "far/t-*.tar")])
+        with TorchLoader(here, replace(config, lanes=6)) as loader:
+            assert all(same(ours, theirs) for ours, theirs in zip(epochs(loader, 2), batches, strict=True))
+
+
 class TestInexact:
     def test_shards_without_counts_are_streamed_and_have_no_length(self, tmp_path: Path) -> None:
         for number in range(3):
@@ -247,5 +263,5 @@ class TestInexact:
             TorchLoader(dataset, replace(CONFIG, exact=True))
 
 
-def children() -> set[int | None]:
-    return {process.pid for process in multiprocessing.active_children()}
+def children() -> set[int]:
+    return {process.pid or 0 for process in multiprocessing.active_children()}

@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from wds.console import print_error, setup_logging
 from wds.demo import demo
 from wds.inspect import index, inspect, validate
 from wds.make_shards import make_shards
+from wds.patterns import GreedyCommand
 from wds.train import evaluate, train
 
 __all__ = ["app", "main"]
@@ -22,30 +27,52 @@ _EPILOG = (
     "Exit codes: 0 fine, skips that were asked for included; 1 the data or the run is bad; 2 wrong use or "
     "configuration, nothing matched, or the output exists; 130 Ctrl-C; 143 SIGTERM; 141 closed pipe."
 )
-_CLOSED_PIPE = 141
-_CTRL_C = 130
+_CLOSED_PIPE = 128 + signal.SIGPIPE
+_CTRL_C = 128 + signal.SIGINT
+_TERMINATED = 128 + signal.SIGTERM
+
+
+class _Terminated(BaseException):
+    """SIGTERM came: what is open is closed on the way out."""
+
+
+@contextmanager
+def _known_endings() -> Iterator[None]:
+    """Turn a signal, a closed pipe or a known error into an exit code, with one line on stderr."""
+    try:
+        yield
+    except (typer.Exit, typer.Abort, TyperException):
+        raise
+    except KeyboardInterrupt:
+        print_error("stopped by Ctrl-C")
+        raise typer.Exit(_CTRL_C) from None
+    except _Terminated:
+        print_error("stopped by SIGTERM")
+        raise typer.Exit(_TERMINATED) from None
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(_CLOSED_PIPE) from None
+    except Exception as error:  # the boundary of the program: known errors end here, others go on
+        code = _exit_code(error)
+        if code is None or os.environ.get("WDS_DEBUG") == "1":
+            raise
+        print_error(_in_words(error))
+        raise typer.Exit(code) from None
 
 
 class _Group(TyperGroup):
     """The command group, which knows the libraries' errors."""
 
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the arguments; the help is printed here."""
+        with _known_endings():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; known errors end it with their exit code and one line on stderr."""
-        try:
+        """Run the command."""
+        with _known_endings():
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            print_error("stopped by Ctrl-C")
-            raise typer.Exit(_CTRL_C) from None
-        except BrokenPipeError:
-            # Whoever read our output has seen enough; Python would complain once more when it closes stdout.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(_CLOSED_PIPE) from None
-        except Exception as error:  # the boundary of the program: known errors end here, others go on
-            code = _exit_code(error)
-            if code is None or os.environ.get("WDS_DEBUG") == "1":
-                raise
-            print_error(str(error))
-            raise typer.Exit(code) from None
 
 
 def _exit_code(error: Exception) -> int | None:
@@ -62,6 +89,13 @@ def _exit_code(error: Exception) -> int | None:
     return 1 if isinstance(error, (ShardkitError, WdsloaderError, ResnettrainError, OSError)) else None
 
 
+def _in_words(error: Exception) -> str:
+    """Return the message of an error; the system's own without its number, where they name a file."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return str(error)
+
+
 app = typer.Typer(
     cls=_Group,
     no_args_is_help=True,
@@ -74,7 +108,7 @@ app.command("make-shards")(make_shards)
 app.command("inspect")(inspect)
 app.command("validate")(validate)
 app.command("index")(index)
-app.command("train")(train)
+app.command("train", cls=GreedyCommand)(train)
 app.command("eval")(evaluate)
 app.command("demo")(demo)
 
@@ -93,4 +127,13 @@ def options(
 def main() -> None:
     """Run the command line."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _terminate)
+    # Names may hold what the terminal's encoding does not.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
     app(prog_name="wds")
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise _Terminated

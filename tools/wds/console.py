@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
-import sys
 import time
 from collections.abc import Mapping
 from typing import Annotated
 
 import typer
+
+from wds.text import WIPE, can_redraw, masked, visible, wants_colour
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -24,6 +24,7 @@ __all__ = [
     "print_json",
     "print_line",
     "print_note",
+    "print_warning",
     "setup_logging",
 ]
 
@@ -31,43 +32,48 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes; the result is the same for any number.")]
 
 SCHEMA_VERSION = 1
-_LIBRARIES = ("shardkit", "wdsloader", "resnettrain")
+# What the command itself says goes the way of a log line, so that -v and -q hold for it too.
+log = logging.getLogger("wds")
+_LOGGERS = ("wds", "shardkit", "wdsloader", "resnettrain")
 # Off a terminal a line every few seconds, so that a log file stays readable.
 _PLAIN_EVERY_S = 5.0
 
 
 def setup_logging(level: str) -> None:
-    """Send the libraries' log lines of this level and above to stderr. Raises: typer.BadParameter: no such level."""
-    import click_log
+    """Send log lines of this level and above to stderr. Raises: typer.BadParameter: no such level."""
+    from wds.log_lines import send_to_stderr
 
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise typer.BadParameter(f"{level!r} is no level. Use CRITICAL, ERROR, WARNING, INFO or DEBUG", param_hint="-v")
-    for name in _LIBRARIES:
-        logger = logging.getLogger(name)
-        if not logger.handlers:
-            click_log.basic_config(logger)
-        logger.setLevel(number)
+    send_to_stderr(_LOGGERS, level=number)
 
 
 def print_line(text: str = "") -> None:
     """Print data to stdout."""
-    typer.echo(text)
+    typer.echo(visible(text))
 
 
 def print_note(text: str) -> None:
-    """Print a hint or a closing remark to stderr."""
-    typer.echo(text, err=True)
+    """Print a hint or a closing remark to stderr, unless only warnings or errors are wanted."""
+    log.info("%s", text)
+
+
+def print_warning(text: str) -> None:
+    """Print a warning to stderr, unless only errors are wanted."""
+    log.warning("%s", text)
 
 
 def print_error(text: str) -> None:
     """Print a known error to stderr: one line, red where colours are wanted."""
-    typer.secho(f"Error: {text}", fg=typer.colors.RED if _wants_colour() else None, err=True)
+    line = f"Error: {masked(visible(' '.join(text.split())))}"
+    coloured = wants_colour()
+    typer.echo(typer.style(line, fg=typer.colors.RED) if coloured else line, err=True, color=coloured)
 
 
 def print_json(document: Mapping[str, object]) -> None:
     """Print one JSON object to stdout, its ``schema_version`` first; plain ASCII, so valid whatever names it holds."""
-    print_line(json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1))
+    print_line(json.dumps(_visible_in({"schema_version": SCHEMA_VERSION, **document}), indent=1))
 
 
 def human_bytes(num_bytes: float) -> str:
@@ -83,21 +89,21 @@ class StatusLine:
     """One line on stderr that changes: redrawn on a terminal; off one, only what is to stay is printed."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._quiet = quiet or not log.isEnabledFor(logging.INFO)
+        self._terminal = can_redraw()
 
     def show(self, text: str) -> None:
         """Show a report, which off a terminal becomes a line of its own."""
         if self._terminal:
             self.redraw(text)
         elif not self._quiet:
-            typer.echo(text, err=True)
+            typer.echo(visible(text), err=True)
 
     def redraw(self, text: str) -> None:
         """Show a passing state, on a terminal only."""
         if self._terminal and not self._quiet:
             width = shutil.get_terminal_size().columns - 1
-            typer.echo(f"\r\x1b[K{text[:width]}", nl=False, err=True)
+            typer.echo(f"{WIPE}{visible(text)[:width]}", nl=False, err=True)
 
     def close(self) -> None:
         """Wipe the line."""
@@ -131,8 +137,10 @@ class Progress:
         self._status.close()
 
 
-def _wants_colour() -> bool:
-    """Honour NO_COLOR, FORCE_COLOR and TERM=dumb."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    return bool(os.environ.get("FORCE_COLOR")) or (sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
+def _visible_in(value: object) -> object:
+    """Return a JSON value with every text in it made valid."""
+    if isinstance(value, Mapping):
+        return {visible(str(key)): _visible_in(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_visible_in(item) for item in value]
+    return visible(value) if isinstance(value, str) else value

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from wds.console import print_line, print_note
+from wds.console import print_error, print_line
 from wds.run_view import RunView
 
 if TYPE_CHECKING:
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["demo"]
 
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for it all.  [default: runs/TIME-demo]")]
-Labels = Annotated[str, typer.Option("--labels", help="`shuffled` makes the control set, which cannot be learnt.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", show_default="runs/TIME-demo", help="Folder for it all.")]
+Labels = Annotated[
+    Literal["signal", "shuffled"],
+    typer.Option("--labels", help="`shuffled` makes the control set, which cannot be learnt."),
+]
 
 _CLASSES = 10
 _TRAIN_SAMPLES, _VAL_SAMPLES = 1000, 200
@@ -43,11 +46,11 @@ def demo(out: Out = None, labels: Labels = "signal") -> None:
     spent["evaluating"] = time.monotonic() - begin
     _print_end(folder, spent, result=result)
     if figures.top1 < _GOOD_TOP1 and labels == "signal":
-        print_note(f"Error: top-1 is below {_GOOD_TOP1}: something is broken, please report it")
+        print_error(f"top-1 is below {_GOOD_TOP1}: something is broken, please report it")
         raise typer.Exit(1)
 
 
-def _make(folder: Path, *, labels: str) -> None:
+def _make(folder: Path, *, labels: Literal["signal", "shuffled"]) -> None:
     """Make the two sets; the shuffled labels of the control are for training only."""
     from shardkit import FakeImageNet, FakeSource, PackConfig, pack, plan_shards
 
@@ -57,7 +60,7 @@ def _make(folder: Path, *, labels: str) -> None:
             num_classes=_CLASSES,
             split="train" if split == "train" else "val",
             size=(128, 96),
-            labels="shuffled" if labels == "shuffled" and split == "train" else "signal",
+            labels=labels if split == "train" else "signal",
         )
         prefix = f"imagenet-{split}"
         plan = plan_shards(num_samples, prefix=prefix, samples_per_shard=250 if split == "train" else 100)

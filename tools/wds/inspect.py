@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wds.console import AsJson, Jobs, Progress, human_bytes, print_json, print_line
+from wds.patterns import local_shards
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,10 +25,11 @@ Patterns = Annotated[
     typer.Argument(metavar="PATTERN...", help="Names, {000000..000003}, <000000..000003>, globs, @list, folders."),
 ]
 Classes = Annotated[
-    int | None, typer.Option("--classes", min=1, help="Labels must lie in 0..N-1.  [default: as the manifest says]")
+    int | None, typer.Option("--classes", min=1, show_default="as the manifest says", help="Labels must lie in 0..N-1.")
 ]
 Decode = Annotated[bool, typer.Option("--decode/--no-decode", help="Unpack every picture, or read its header only.")]
 MaxPixels = Annotated[int, typer.Option(min=1, help="Larger pictures are refused before they are unpacked.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Read the shards and write nothing.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 on warnings and notes too.")]
 
 _JOBS = min(os.cpu_count() or 1, 8)
@@ -51,7 +53,7 @@ def inspect(
     from shardkit import CheckOptions
 
     options = CheckOptions(num_classes=classes, decode=decode, max_pixels=max_pixels, jobs=jobs)
-    reports, across = _check(patterns, options, quiet=True)
+    reports, across = _check(patterns, options, quiet=as_json)
     if as_json:
         print_json(_as_document(reports, across))
     else:
@@ -88,14 +90,15 @@ def validate(
     _exit_on(reports, across, strict=strict)
 
 
-def index(patterns: Patterns, as_json: AsJson = False) -> None:
+def index(patterns: Patterns, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Index local shards that others made: counts, labels and byte offsets, beside each shard."""
-    from shardkit import build_index, expand_patterns, index_path_of, write_index
+    from shardkit import build_index, index_path_of, write_index
 
     indexed = []
-    for path in expand_patterns(patterns):
+    for path in local_shards(patterns, all_there=True):
         made = build_index(Path(path))
-        write_index(made, Path(index_path_of(path)))
+        if not dry_run:
+            write_index(made, Path(index_path_of(path)))
         indexed.append({"index": index_path_of(path), "samples": made.num_samples, "bytes": made.num_bytes})
         if not as_json:
             print_line(f"{index_path_of(path)}  {made.num_samples} samples")
@@ -107,13 +110,9 @@ def _check(
     patterns: Sequence[str], options: CheckOptions, *, quiet: bool
 ) -> tuple[list[ShardReport], tuple[Finding, ...]]:
     """Check the shards that the patterns name; return the report of each, and what is wrong with them together."""
-    from shardkit import PatternError, check_shards, expand_patterns, is_url, repeated_keys
+    from shardkit import check_shards, check_together
 
-    paths = ["-"] if list(patterns) == ["-"] else expand_patterns(patterns)
-    if urls := [path for path in paths if is_url(path)]:
-        raise PatternError(f"{urls[0]}: only local shards are checked. Fetch it, or pipe it into `wds inspect -`")
-    if not any(path == "-" or os.path.exists(path) for path in paths):
-        raise PatternError(f"{paths[0]}: no such file" + (f", nor any of {len(paths)}" if len(paths) > 1 else ""))
+    paths = ["-"] if list(patterns) == ["-"] else local_shards(patterns)
     progress = Progress("shards", total=len(paths), quiet=quiet)
     reports = []
     try:
@@ -122,7 +121,7 @@ def _check(
             progress.advance()
     finally:
         progress.close()
-    return reports, tuple(repeated_keys(reports))
+    return reports, tuple(check_together(reports))
 
 
 def _exit_on(reports: Sequence[ShardReport], across: Sequence[Finding], *, strict: bool) -> None:

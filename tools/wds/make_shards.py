@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wds import pack_options as opt
-from wds.console import AsJson, Jobs, Progress, human_bytes, print_json, print_line, print_note
+from wds.console import AsJson, Jobs, Progress, human_bytes, print_json, print_line, print_note, print_warning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +21,8 @@ __all__ = ["make_shards"]
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the layout and write nothing.")]
 
+# So many skipped files are named; the manifest and --json have all.
+_NAMED = 5
 _JOBS = min(os.cpu_count() or 1, 8)
 
 
@@ -83,9 +85,10 @@ def _pack(source: FakeSource | FolderSource, plan: Sequence[ShardPlan], *, confi
     finally:
         progress.close()
     if all(name.isdigit() for name in manifest.classes) and len(manifest.classes) > 10:
-        print_note(f"Warning: class names are numbers, sorted as text: {', '.join(manifest.classes[:4])}, ..")
+        print_warning(f"class names are numbers, sorted as text: {', '.join(manifest.classes[:4])}, ..")
     if manifest.skipped:
-        print_note(f"Skipped {len(manifest.skipped)} files: {'; '.join(manifest.skipped[:5])}")
+        more = "; .." if len(manifest.skipped) > _NAMED else ""
+        print_warning(f"skipped {len(manifest.skipped)} files: {'; '.join(manifest.skipped[:_NAMED])}{more}")
     if as_json:
         print_json(_as_document(manifest, config))
     else:

@@ -28,11 +28,11 @@ __all__ = [
 
 _FAKE, _FOLDER = "Fake pictures", "Image folder"
 
-Count = Annotated[int | None, typer.Option(min=1, help="Number of shards.  [default: 4 of fake pictures]")]
+Count = Annotated[int | None, typer.Option(min=1, show_default="4 of fake pictures", help="Number of shards.")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the shards.")]
-Prefix = Annotated[str | None, typer.Option(help="Shard names begin so.  [default: imagenet-SPLIT]")]
+Prefix = Annotated[str | None, typer.Option(show_default="imagenet-SPLIT", help="Shard names begin so.")]
 SamplesPerShard = Annotated[
-    int | None, typer.Option(min=1, help="Samples a shard.  [default: 100 of fake pictures, 1000 of a folder]")
+    int | None, typer.Option(min=1, show_default="100 of fake pictures, 1000 of a folder", help="Samples a shard.")
 ]
 Split = Annotated[Literal["train", "val"], typer.Option(help="Which set to make.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same bytes.")]

@@ -23,11 +23,12 @@ class RunView:
 
     def __call__(self, event: Event, /) -> None:
         """Show one event."""
-        from resnettrain import CheckpointSaved, RunStarted, TrainReport, ValProgress, ValReport, source_line
+        from resnettrain import CheckpointSaved, RunStarted, TrainReport, ValProgress, ValReport, read_toml, source_line
 
         if isinstance(event, RunStarted):
             self._started = event
-            self._say(_started(event))
+            settings = config_lines(read_toml(event.run_dir / "config.toml"))
+            self._say("\n".join(["settings", *settings, _started(event)]))
         elif isinstance(event, TrainReport) and self._source_format:
             print_line(source_line(event))
         elif isinstance(event, TrainReport):

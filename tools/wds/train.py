@@ -9,7 +9,8 @@ import typer
 
 from wds import train_options as opt
 from wds.console import AsJson, print_json, print_line, print_note
-from wds.run_view import RunView, config_lines
+from wds.patterns import expand_existing, without_stdin
+from wds.run_view import RunView
 
 if TYPE_CHECKING:
     from resnettrain import EvalResult, TrainConfig, TrainResult
@@ -50,8 +51,8 @@ def train(
     from resnettrain import resolve_config, resume_config, to_toml
 
     flags = {
-        "data.urls": _joined(urls, patterns),
-        "data.val_urls": val_urls or None,
+        "data.urls": without_stdin([*(urls or []), *(patterns or [])]) or None,
+        "data.val_urls": without_stdin(val_urls or []) or None,
         "data.batch_size": batch_size,
         "data.num_workers": workers,
         "data.cache_dir": cache_dir,
@@ -76,6 +77,7 @@ def train(
 
 def evaluate(
     checkpoint: Checkpoint,
+    patterns: opt.MorePatterns = None,
     urls: opt.Urls = None,
     batch_size: opt.BatchSize = None,
     workers: opt.Workers = None,
@@ -93,16 +95,19 @@ def evaluate(
         "runtime.device": device,
     }
     settings = resolve_config(base=resume_config(checkpoint), flags=flags)
-    patterns = tuple(urls or settings.data.val_urls)
-    if not patterns:
+    named = without_stdin([*(urls or []), *(patterns or [])]) or list(settings.data.val_urls)
+    if not named:
         raise ConfigError(f"{checkpoint}: the run had no validation shards. Give --urls PATTERN.")
+    expand_existing(named)
     view = RunView(quiet=as_json)
-    result = evaluate_checkpoint(
-        checkpoint, patterns, overrides=settings, cache_dir=settings.data.cache_dir, progress=view
-    )
-    view.close()
+    try:
+        result = evaluate_checkpoint(
+            checkpoint, named, overrides=settings, cache_dir=settings.data.cache_dir, progress=view
+        )
+    finally:
+        view.close()
     if as_json:
-        print_json(_figures(result))
+        print_json({"checkpoint": str(checkpoint), "urls": named, **_figures(result)})
     else:
         print_line(f"top-1 {result.top1:.4f}  top-5 {result.top5:.4f}  loss {result.loss:.4f}  {result.count} samples")
 
@@ -111,9 +116,12 @@ def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
     """Train, show how it goes, say how it ended, and exit with 128 + signal where a signal ended it."""
     import resnettrain
 
+    if not settings.data.urls:
+        raise resnettrain.ConfigError("no shards are named. Give --urls PATTERN")
+    # What can be refused without torch is refused before it is imported.
+    for named in filter(None, (settings.data.urls, settings.data.val_urls)):
+        expand_existing(named)
     view = RunView(source_format=settings.recipe == "seed" and not as_json, quiet=as_json)
-    if not as_json:
-        print_note("\n".join(["settings", *config_lines(settings)]))
     try:
         result = resnettrain.train(settings, progress=view, resume=resume)
     finally:
@@ -161,8 +169,3 @@ def _as_document(result: TrainResult) -> dict[str, object]:
 
 def _figures(result: EvalResult) -> dict[str, object]:
     return {"top1": result.top1, "top5": result.top5, "loss": result.loss, "count": result.count}
-
-
-def _joined(urls: list[str] | None, patterns: list[str] | None) -> list[str] | None:
-    """Join what --urls names and what a shell made of a glob behind it."""
-    return [*(urls or []), *(patterns or [])] or None

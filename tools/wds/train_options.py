@@ -54,7 +54,9 @@ Model = Annotated[str | None, typer.Option("--model", help="A torchvision classi
 ImageSize = Annotated[int | None, typer.Option("--image-size", help="Side of the square input in pixels.")]
 Epochs = Annotated[int | None, typer.Option("--epochs", help="Times that every sample is seen.")]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Samples a step, per rank.")]
-LearningRate = Annotated[float | None, typer.Option("--lr", help="Peak learning rate.  [default: 0.1 x batch / 256]")]
+LearningRate = Annotated[
+    float | None, typer.Option("--lr", show_default="0.1 x batch / 256", help="Peak learning rate.")
+]
 Workers = Annotated[int | None, typer.Option("--workers", help="Loader processes; 0 loads in the main one.")]
 MaxSteps = Annotated[
     int | None,
@@ -66,7 +68,7 @@ MaxSteps = Annotated[
 ]
 MaxUpdates = Annotated[int | None, typer.Option("--max-updates", help="Stop after so many optimizer steps.")]
 CacheDir = Annotated[Path | None, typer.Option("--cache-dir", help="Keep fetched shards here.")]
-RunDir = Annotated[Path | None, typer.Option("--run-dir", help="Run folder.  [default: runs/TIME-RECIPE]")]
+RunDir = Annotated[Path | None, typer.Option("--run-dir", show_default="runs/TIME-RECIPE", help="Run folder.")]
 Resume = Annotated[
     Path | None, typer.Option("--resume", exists=True, help="Go on from a checkpoint, or a run folder's newest.")
 ]

@@ -13,6 +13,7 @@ from shardkit.errors import (
     ShardReadError,
     SourceError,
     UnusableSourcesError,
+    WorkerDiedError,
     printable,
 )
 from shardkit.fake_imagenet import FakeImageNet
@@ -46,7 +47,7 @@ from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns, is_url
 from shardkit.sources import FakeSource, FolderSource, Source, SourceSample, open_folder
 from shardkit.summary import Extent, ShardSummary
-from shardkit.validate import CheckOptions, ShardReport, check_shards, repeated_keys
+from shardkit.validate import CheckOptions, ShardReport, check_shards, check_together, repeated_keys
 from shardkit.writer import ShardWriter
 
 __all__ = [
@@ -89,8 +90,10 @@ __all__ = [
     "SourceError",
     "SourceSample",
     "UnusableSourcesError",
+    "WorkerDiedError",
     "build_index",
     "check_shards",
+    "check_together",
     "dataset_digest",
     "decode_rgb",
     "existing_output",

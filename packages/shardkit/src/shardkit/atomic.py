@@ -1,46 +1,53 @@
-"""Files that appear whole or not at all: temporary name, fsync, rename, fsync of the folder."""
+"""Files that appear whole or not at all: temporary name, fsync, rename, fsync of the folder; and who may write them."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import glob
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from shardkit.errors import OutputExistsError
+from shardkit.errors import OutputExistsError, ShardkitError
 
-__all__ = ["atomic_file", "remove_leftovers", "sync_folder", "write_atomically"]
+__all__ = ["atomic_file", "exclusive", "remove_leftovers", "sync_folder", "write_atomically"]
 
 # Hidden, so that no glob for shards finds an unfinished one.
 _TEMPORARY_PREFIX = ".unfinished-"
+# What file systems answer that have no locks, or no fsync for folders.
+_UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 
 
 @contextmanager
 def atomic_file(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
     """Open a file for writing that takes its name only when the block ends without an error.
 
-    Raises: OutputExistsError: the name is taken and ``replace`` is false, also when it was taken meanwhile. OSError.
+    Raises: OutputExistsError: the name is taken and ``replace`` is false, also when it was taken meanwhile. OSError:
+        naming the file, also where the system does not (a full disk).
     """
-    descriptor, temporary = tempfile.mkstemp(prefix=f"{_TEMPORARY_PREFIX}{path.name}-", dir=path.parent)
+    temporary = path.with_name(f"{_TEMPORARY_PREFIX}{path.name}-{secrets.token_hex(8)}")
     try:
+        # The system applies the umask: a shard is as public as any other file.
+        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
         with os.fdopen(descriptor, "wb") as file:
-            # Held while the file is being written, so that nobody takes it for a leftover; a killed process lets go.
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # Held until the file has its name, so that nobody takes it for a leftover; a killed process lets go.
+            _lock(file)
             yield file
             file.flush()
-            os.fchmod(descriptor, 0o666 & ~_umask())
             os.fsync(descriptor)
-        if replace:
-            os.replace(temporary, path)
-        else:
-            _publish_new(temporary, path)
-    except BaseException:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+            if replace:
+                os.replace(temporary, path)
+            else:
+                _publish_new(temporary, path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and not isinstance(error, ShardkitError) and error.filename is None:
+            error.filename = str(path)
         raise
     sync_folder(path.parent)
 
@@ -51,17 +58,36 @@ def write_atomically(path: Path, data: bytes, *, replace: bool) -> None:
         file.write(data)
 
 
+@contextmanager
+def exclusive(folder: Path, *, name: str) -> Iterator[None]:
+    """Keep all others out of files of this name in the folder until the block ends; a killed process lets go.
+
+    Raises: OutputExistsError: another process is in such a block now.
+    """
+    path = folder / f"{_TEMPORARY_PREFIX}{name}.lock"
+    file = None
+    # Whoever held the lock before may remove the file between our opening and locking it: then it locks nothing.
+    while file is None or not _has_name(file, path):
+        file = _locked(path, name=name)
+    with file:
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
 def remove_leftovers(folder: Path, *, name_prefix: str) -> list[Path]:
     """Remove unfinished files of killed processes whose final names begin so, and return them; live ones stay."""
     removed = []
     for path in folder.glob(f"{_TEMPORARY_PREFIX}{glob.escape(name_prefix)}*"):
-        with open(path, "rb") as file:
-            try:
+        try:
+            with open(path, "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                continue
-            path.unlink(missing_ok=True)
-            removed.append(path)
+                path.unlink(missing_ok=True)
+        except OSError:
+            # Alive, just gone, or somebody else's.
+            continue
+        removed.append(path)
     return removed
 
 
@@ -70,11 +96,44 @@ def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
     finally:
         os.close(descriptor)
 
 
-def _publish_new(temporary: str, path: Path) -> None:
+def _locked(path: Path, *, name: str) -> BinaryIO:
+    """Open and lock the file."""
+    file = open(path, "ab")  # noqa: SIM115  # the caller closes it
+    try:
+        _lock(file)
+    except BlockingIOError as error:
+        file.close()
+        reason = f"{path.parent}: another process is writing '{name}' there. Wait for it, or choose another name"
+        raise OutputExistsError(reason) from error
+    return file
+
+
+def _lock(file: BinaryIO) -> None:
+    """Lock the file until it is closed, where the file system has locks. Raises: BlockingIOError: another has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+
+
+def _has_name(file: BinaryIO, path: Path) -> bool:
+    """Tell whether the open file is the one of that name; close it if not."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            return True
+    file.close()
+    return False
+
+
+def _publish_new(temporary: Path, path: Path) -> None:
     """Give the file its name unless another process has taken it: a hard link fails where a rename would replace."""
     try:
         os.link(temporary, path)
@@ -87,10 +146,3 @@ def _publish_new(temporary: str, path: Path) -> None:
         os.replace(temporary, path)
         return
     os.unlink(temporary)
-
-
-def _umask() -> int:
-    """Return the process's umask; mkstemp makes private files, a shard is as public as any other file."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -34,7 +34,7 @@ def describe_foreign(head: bytes, cause: str) -> tuple[str, str]:
         return f"not a tar: an HTML page beginning with '{_readable(head)}'", _FETCH
     if b"<error>" in start and b"<code>" in start:
         code = re.search(rb"<Code>([^<]*)</Code>", head)
-        return f"not a tar: an S3 error document, {code[1].decode('latin-1') if code else 'no code'}", _FETCH
+        return f"not a tar: an S3 error document, {_readable(code[1]) if code else 'no code'}", _FETCH
     for magic, name in _MAGIC:
         if head.startswith(magic):
             return f"not a tar: {name}", "Unpack or convert it first"

@@ -15,14 +15,14 @@ __all__ = [
     "ShardkitError",
     "SourceError",
     "UnusableSourcesError",
+    "WorkerDiedError",
     "printable",
 ]
 
 
 def printable(name: str) -> str:
     """Return the name as valid, visible text: bytes that are not UTF-8 and control characters are escaped."""
-    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if c.isprintable() else _escaped(c) for c in name)
 
 
 class ShardkitError(Exception):
@@ -58,11 +58,15 @@ class SourceError(PackError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.origin}: {self.reason}"
+        return f"{printable(self.origin)}: {self.reason}"
 
 
 class UnusableSourcesError(PackError):
     """Sources that cannot be packed, all of them named; nothing was packed."""
+
+
+class WorkerDiedError(ShardkitError):
+    """A process that did part of the work was killed."""
 
 
 class PictureError(ShardkitError, ValueError):
@@ -96,7 +100,7 @@ class ShardReadError(ShardkitError, OSError):
         where = "" if member is None else f" '{printable(member)}'"
         where += "" if offset is None else f" at byte {offset}"
         advice = f". {remedy}" if remedy else ""
-        super().__init__(f"{shard}:{where}{':' if where else ''} {reason} ({rule}){advice}")
+        super().__init__(f"{printable(shard)}:{where}{':' if where else ''} {reason} ({rule}){advice}")
         self.shard = shard
         self.reason = reason
         self.rule = rule
@@ -115,3 +119,9 @@ class ShardReadError(ShardkitError, OSError):
             remedy=self.remedy,
         )
         return build, ()
+
+
+def _escaped(character: str) -> str:
+    # Python keeps a byte that is not UTF-8 as one of these surrogates (PEP 383).
+    code = ord(character)
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else character.encode("unicode_escape").decode()

@@ -6,22 +6,30 @@ Spec: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 __all__ = [
     "BLOCK_BYTES",
+    "GNU_SPARSE",
     "Header",
     "HeaderError",
     "build_headers",
     "padded",
     "parse_header",
     "parse_pax_records",
+    "parse_pax_size",
 ]
 
 BLOCK_BYTES = 512
 _NAME_BYTES = 100
 _PREFIX_BYTES = 155
 _REGULAR = b"0"
+# Enough for any file, and few enough for int(), which refuses thousands.
+_MAX_DIGITS = 20
+GNU_SPARSE = b"S"
+# The bytes of a header that a machine with signed characters counted as negative.
+_LOW_BYTES = bytes(range(128))
 
 
 class HeaderError(ValueError):
@@ -30,12 +38,16 @@ class HeaderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The fields of a header that matter here. Names are raw bytes, ``kind`` is the type flag, ``size`` is in bytes."""
+    """The fields of a header that matter here. Names are raw bytes, ``kind`` is the type flag, ``size`` is in bytes.
+
+    ``more_map``: blocks that go on with the map of a GNU sparse file follow the header.
+    """
 
     name: bytes
     size: int
     kind: bytes
     linkname: bytes
+    more_map: bool = False
 
 
 def padded(num_bytes: int) -> int:
@@ -46,8 +58,10 @@ def padded(num_bytes: int) -> int:
 def parse_header(block: bytes) -> Header:
     """Return the fields of a header block of 512 bytes.
 
-    Raises: HeaderError: a wrong checksum, or a number that is none or is negative.
+    Raises: HeaderError: fewer bytes, a wrong checksum, or a number that is none or is negative.
     """
+    if len(block) != BLOCK_BYTES:
+        raise HeaderError(f"{len(block)} bytes are too few for a header")
     stored = _number(block[148:156])
     without_field = sum(block[:148]) + 256 + sum(block[156:])
     if stored != without_field and stored != _signed_sum(block):
@@ -62,7 +76,9 @@ def parse_header(block: bytes) -> Header:
         name = block[345:500].partition(b"\0")[0] + b"/" + name
     if kind in b"\0" and name.endswith(b"/"):
         kind = b"5"
-    return Header(name=name, size=size, kind=kind, linkname=block[157:257].partition(b"\0")[0])
+    linkname = block[157:257].partition(b"\0")[0]
+    more_map = kind == GNU_SPARSE and block[482] != 0
+    return Header(name=name, size=size, kind=kind, linkname=linkname, more_map=more_map)
 
 
 def parse_pax_records(content: bytes) -> dict[str, bytes]:
@@ -73,7 +89,7 @@ def parse_pax_records(content: bytes) -> dict[str, bytes]:
     records: dict[str, bytes] = {}
     position = 0
     while position < len(content) and content[position] != 0:
-        digits, space, _ = content[position : position + 20].partition(b" ")
+        digits, space, _ = content[position : position + _MAX_DIGITS].partition(b" ")
         end = position + int(digits) if digits.isdigit() else 0
         keyword, equals, value = content[position + len(digits) + 1 : end - 1].partition(b"=")
         if not space or not equals or end > len(content) or content[end - 1 : end] != b"\n":
@@ -81,6 +97,16 @@ def parse_pax_records(content: bytes) -> dict[str, bytes]:
         records[keyword.decode("utf-8", "replace")] = value
         position = end
     return records
+
+
+def parse_pax_size(records: Mapping[str, bytes], *, default: int) -> int:
+    """Return the member's size as a pax header has it, else the default. Raises: HeaderError: no whole number."""
+    digits = records.get("size", b"")
+    if "size" not in records:
+        return default
+    if not digits.isdigit() or len(digits) > _MAX_DIGITS:
+        raise HeaderError(f"pax size {digits[:_MAX_DIGITS]!r} is no number of bytes")
+    return int(digits)
 
 
 def build_headers(name: str, *, num_bytes: int) -> bytes:
@@ -155,5 +181,5 @@ def _number(field: bytes) -> int:
 
 def _signed_sum(block: bytes) -> int:
     """Return the checksum as tars of signed-char machines computed it."""
-    signed = sum(b - 256 if b > 127 else b for b in block[:148]) + sum(b - 256 if b > 127 else b for b in block[156:])
-    return signed + 256
+    rest = block[:148] + block[156:]
+    return sum(rest) + 256 - 256 * len(rest.translate(None, _LOW_BYTES))

@@ -20,7 +20,7 @@ from shardkit.errors import IndexFileError, ShardReadError
 from shardkit.header import padded
 from shardkit.keys import LABEL_EXTENSION
 from shardkit.labels import parse_label
-from shardkit.reader import Group, group_members, require_ending, whole_groups
+from shardkit.reader import Group, walk_groups
 from shardkit.source import open_source
 from shardkit.walk import ShardWalk
 
@@ -73,7 +73,8 @@ class ShardIndex:
 
 def index_path_of(shard: str) -> str:
     """Return the path or URL of a shard's index: beside the shard, named after it."""
-    location, question, query = shard.partition("?")
+    # Only a URL has a query; a question mark in a file's name is part of the name.
+    location, question, query = shard.partition("?") if "://" in shard else (shard, "", "")
     return location + INDEX_SUFFIX + question + query
 
 
@@ -98,8 +99,7 @@ def build_index(path: Path) -> ShardIndex:
             reason = "gzip: samples cannot be read at an offset"
             raise ShardReadError(shard, reason, rule="WDS012", remedy=f"Unpack it: gunzip -c {shard}")
         walk = ShardWalk(source, shard=shard, want=lambda member: member.name.lower().endswith("." + LABEL_EXTENSION))
-        groups = list(whole_groups(group_members(walk), shard=shard))
-        require_ending(walk.ending, shard=shard, num_samples=len(groups))
+        groups = list(walk_groups(walk, shard=shard))
     return index_of_groups(groups, shard=path.name, num_bytes=path.stat().st_size, checksum=file_checksum(path))
 
 
@@ -182,28 +182,53 @@ def index_from_json(data: bytes) -> ShardIndex:
         extensions = tuple(document["extensions"])
         index = ShardIndex(
             shard=document["shard"],
-            num_bytes=document["num_bytes"],
+            num_bytes=int(_column(document["num_bytes"])),
             checksum=document["xxh3_128"],
             extensions=extensions,
             keys=tuple(document["keys"]),
-            labels=np.array(document["labels"], np.int64),
-            offsets=np.array(document["offsets"], np.int64),
-            sizes=np.array(document["sizes"], np.int64),
+            labels=_column(document["labels"]),
+            offsets=_column(document["offsets"]),
+            sizes=_column(document["sizes"]),
             member_offsets=_columns(document, "member_offsets"),
             member_sizes=_columns(document, "member_sizes"),
             origins=tuple(document.get("origins", ())),
         )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, IndexFileError):
-            raise
+    except IndexFileError:
+        raise
+    # json goes as deep as the brackets in the file, and integers as large.
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
         raise IndexFileError(f"not an index file ({type(error).__name__}: {error})") from error
-    lengths = {len(column) for column in (index.keys, index.labels, index.offsets, index.sizes)}
-    if len(lengths) != 1 or (index.origins and len(index.origins) != index.num_samples):
-        raise IndexFileError("columns of different lengths")
+    _require_sense(index)
     return index
+
+
+def _require_sense(index: ShardIndex) -> None:
+    """Refuse an index whose columns cannot be those of any shard. Raises: IndexFileError."""
+    num_samples, shape = index.num_samples, (index.num_samples, len(index.extensions))
+    columns = (index.labels, index.offsets, index.sizes)
+    if any(column.shape != (num_samples,) for column in columns) or len(index.origins) not in (0, num_samples):
+        raise IndexFileError("columns of different lengths")
+    if index.member_offsets.shape != shape or index.member_sizes.shape != shape:
+        raise IndexFileError("columns of different lengths")
+    names = (index.shard, index.checksum, *index.extensions, *index.keys, *index.origins)
+    if not all(isinstance(name, str) for name in names):
+        raise IndexFileError("a name is not text")
+    if len(set(index.keys)) != num_samples:
+        raise IndexFileError("a key comes twice")
+    ends = index.offsets + index.sizes
+    if np.any(index.sizes <= 0) or np.any(index.offsets < np.concatenate(([0], ends[:-1]))[:num_samples]):
+        raise IndexFileError("samples that overlap, or have no bytes")
+
+
+def _column(values: object) -> Int64s:
+    """Return a column of whole numbers as an array. Raises: ValueError: it holds anything else."""
+    column = np.array(values)
+    if column.size and column.dtype.kind != "i":
+        raise ValueError(f"a column holds {column.dtype} where whole numbers belong")
+    return column.astype(np.int64, copy=False)
 
 
 def _columns(document: dict[str, Any], field: str) -> Int64s:
     """Return the columns that the file keeps by extension as one array: int64 (samples, extensions)."""
     columns = [document[field][extension] for extension in document["extensions"]]
-    return np.array(columns, np.int64).T if columns else np.empty((len(document["keys"]), 0), np.int64)
+    return _column(columns).T if columns else np.empty((len(document["keys"]), 0), np.int64)

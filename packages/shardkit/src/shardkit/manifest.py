@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from shardkit.atomic import write_atomically
 from shardkit.errors import ManifestError
@@ -124,29 +125,45 @@ def manifest_from_json(data: bytes) -> Manifest:
         document = json.loads(data)
         if document["format"] != _FORMAT or document["version"] != _VERSION:
             raise ManifestError(f"format {document['format']!r} version {document['version']!r} is not known here")
+        digest = document["digest"]
         manifest = Manifest(
-            name=document["name"],
-            split=document["split"],
-            seed=document["seed"],
-            classes=tuple(document["classes"]),
-            class_order=document["class_order"],
-            shuffled=document["shuffled"],
-            shards=tuple(
-                ShardRecord(s["name"], s["num_samples"], s["num_bytes"], s["xxh3_128"]) for s in document["shards"]
-            ),
-            options=document["options"],
-            skipped=tuple(document["skipped"]),
+            name=_text(document["name"]),
+            split=_text(document["split"]),
+            seed=int(document["seed"]),
+            classes=tuple(_text(name) for name in document["classes"]),
+            class_order=_text(document["class_order"]),
+            shuffled=bool(document["shuffled"]),
+            shards=tuple(_record(entry) for entry in document["shards"]),
+            options=dict(document["options"]),
+            skipped=tuple(_text(name) for name in document["skipped"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, ManifestError):
-            raise
+    except ManifestError:
+        raise
+    # json goes as deep as the brackets in the file.
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ManifestError(f"not a manifest ({type(error).__name__}: {error})") from error
-    for shard in manifest.shards:
-        if Path(shard.name).name != shard.name or shard.name in ("", ".", ".."):
-            raise ManifestError(f"shard name {shard.name!r} is not a plain file name")
-    if document["digest"] != manifest.digest:
+    if len({shard.name for shard in manifest.shards}) != len(manifest.shards):
+        raise ManifestError("a shard is listed twice")
+    if digest != manifest.digest:
         raise ManifestError("its digest does not fit its shards: it was edited or damaged")
     return manifest
+
+
+def _record(entry: Any) -> ShardRecord:
+    """Return one shard's record. Raises: ManifestError: a name that leads elsewhere, or a count that is none."""
+    name, checksum = entry["name"], entry["xxh3_128"]
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise ManifestError(f"shard name {name!r} is not a plain file name")
+    for count in ("num_samples", "num_bytes"):
+        if type(entry[count]) is not int or entry[count] < 0:
+            raise ManifestError(f"{name}: {count} is {entry[count]!r}, no number from 0 up")
+    return ShardRecord(name, entry["num_samples"], entry["num_bytes"], _text(checksum))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ManifestError(f"{value!r} stands where text belongs")
+    return value
 
 
 def manifests_in(folder: Path) -> list[tuple[Path, Manifest]]:

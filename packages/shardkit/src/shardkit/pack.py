@@ -6,21 +6,22 @@ bad or the output is there. A shard is one task: its bytes depend on the source 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import os
 import re
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
 
-from shardkit.atomic import remove_leftovers
+from shardkit.atomic import exclusive, remove_leftovers
 from shardkit.errors import OutputExistsError, PackError, SourceError, UnusableSourcesError
 from shardkit.index import index_path_of, write_index
 from shardkit.manifest import MANIFEST_SUFFIX, Manifest, ShardRecord, write_manifest
+from shardkit.processes import process_pool
 from shardkit.sources import Source
 from shardkit.writer import ShardWriter
 
@@ -70,6 +71,8 @@ def plan_shards(
     """
     if (num_shards is None) == (samples_per_shard is None):
         raise PackError("give either a number of shards or a number of samples a shard")
+    if num_samples < 1:
+        raise PackError("no pictures to pack")
     if samples_per_shard is not None:
         if samples_per_shard < 1:
             raise PackError(f"{samples_per_shard} samples a shard: at least 1 is needed")
@@ -102,19 +105,31 @@ def pack(
 
     Whatever fails, what this call has published is taken back, and an error says why.
     Args: on_shard: called with each finished shard, in order.
-    Raises: OutputExistsError: output is there and is not to be replaced. PackError: unusable sources. OSError.
+    Raises: OutputExistsError: output is there and is not to be replaced, or another process is packing it now.
+        PackError: an empty plan, unusable sources. WorkerDiedError. OSError.
     """
+    if not plan:
+        raise PackError("no shards to pack")
     config.folder.mkdir(parents=True, exist_ok=True)
-    _clear_output(config)
+    with exclusive(config.folder, name=config.prefix):
+        _clear_output(config)
+        return _pack(source, plan, config=config, on_shard=on_shard)
+
+
+def _pack(
+    source: Source, plan: Sequence[ShardPlan], *, config: PackConfig, on_shard: Callable[[ShardRecord], None]
+) -> Manifest:
+    """Pack into a folder that has room for it and is ours alone."""
     published: list[Path] = []
     records: list[ShardRecord] = []
     unusable: list[str] = []
     try:
-        for written in _run(source, plan, config=config, published=published):
-            unusable.extend(written.unusable)
-            if written.record is not None:
-                records.append(written.record)
-                on_shard(written.record)
+        with contextlib.closing(_run(source, plan, config=config, published=published)) as shards:
+            for written in shards:
+                unusable.extend(written.unusable)
+                if written.record is not None:
+                    records.append(written.record)
+                    on_shard(written.record)
         if unusable and config.on_error == "stop":
             raise UnusableSourcesError(_describe(unusable))
         if not records:
@@ -155,7 +170,9 @@ class _Written:
     unusable: list[str]
 
 
-def _run(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig, published: list[Path]) -> Iterator[_Written]:
+def _run(
+    source: Source, plan: Sequence[ShardPlan], *, config: PackConfig, published: list[Path]
+) -> Generator[_Written, None, None]:
     """Yield what became of every shard, in order; enter in ``published`` the shards that have got their names."""
     tasks = [_Task(shard, config) for shard in plan]
     jobs = min(config.jobs, len(tasks))
@@ -165,17 +182,21 @@ def _run(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig, publi
             published += _paths(written, config)
             yield written
         return
-    context = get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_keep_source, initargs=(source,)) as pool:
+    with process_pool(jobs, prepare=functools.partial(_keep_source, source)) as pool:
         futures = [pool.submit(_write_kept, task) for task in tasks]
         try:
             for future in futures:
                 yield future.result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-            for future in futures:
-                if future.done() and not future.cancelled() and future.exception() is None:
+            for task, future in zip(tasks, futures, strict=True):
+                if future.cancelled():
+                    continue
+                if future.exception() is None:
                     published += _paths(future.result(), config)
+                elif isinstance(future.exception(), BrokenProcessPool):
+                    # A process that was killed may have published its shard; the name was free before.
+                    published.append(config.folder / task.plan.name)
 
 
 def _paths(written: _Written, config: PackConfig) -> list[Path]:
@@ -188,8 +209,6 @@ _kept: list[Source] = []
 
 def _keep_source(source: Source) -> None:
     _kept[:] = [source]
-    # Ctrl-C reaches the whole group: the parent decides, and a worker finishes its shard.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _write_kept(task: _Task) -> _Written:
@@ -215,7 +234,11 @@ def _write_shard(source: Source, task: _Task) -> _Written:
     except _NothingToWrite:
         return _Written(None, unusable)
     index = writer.index
-    write_index(index, Path(index_path_of(str(path))))
+    try:
+        write_index(index, Path(index_path_of(str(path))))
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
     return _Written(ShardRecord(path.name, index.num_samples, index.num_bytes, index.checksum), unusable)
 
 
@@ -230,10 +253,10 @@ def _clear_output(config: PackConfig) -> None:
     if not existing:
         return
     if config.on_exists == "fail":
-        names = ", ".join(path.name for path in existing[:4]) + (", .." if len(existing) > 4 else "")
+        names = ", ".join(path.name for path in existing[:20]) + (", .." if len(existing) > 20 else "")
         raise OutputExistsError(
             f"{config.folder}: {len(existing)} files of '{config.prefix}' are there already ({names}). "
-            "Choose another folder or prefix, or overwrite them"
+            "Choose another folder or prefix, or overwrite them (--on-exists overwrite)"
         )
     # The manifest goes first: without it nobody takes what is left for a whole dataset.
     for path in reversed(existing):

@@ -8,7 +8,11 @@ ImageFolder does, so that training and serving agree; :func:`picture_facts` coun
 from __future__ import annotations
 
 import io
+import re
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +25,10 @@ __all__ = ["MAX_PIXELS", "PictureFacts", "decode_rgb", "load", "open_picture", "
 # Pillow's own warning threshold: a 24-bit picture of a quarter of a GiB. The largest of ImageNet has 61 megapixels.
 MAX_PIXELS = 89_478_485
 _EXIF_ORIENTATION = 0x0112
+# What the names in keys.PICTURE_EXTENSIONS stand for, and no other: Pillow hands EPS to Ghostscript, which is a program
+# that the picture's author would run here.
+_FORMATS = ("JPEG", "PNG", "WEBP", "PPM", "BMP", "GIF", "TIFF")
+_guard_lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +49,7 @@ def open_picture(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
 
     Raises: PictureError: empty data (WDS043), no picture (WDS040), more than ``max_pixels`` pixels (WDS042).
     """
-    if not data:
-        raise PictureError("the picture is empty (0 bytes)", "WDS043")
-    try:
-        with warnings.catch_warnings():
-            # Our own limit is checked below, before any pixel is unpacked; EXIF warnings would flood every worker.
-            warnings.simplefilter("ignore")
-            picture = Image.open(io.BytesIO(data))
-    except Image.DecompressionBombError as error:
-        raise PictureError(str(error), "WDS042") from error
-    except UnidentifiedImageError as error:
-        raise PictureError(f"not a picture: it begins with {data[:16]!r}") from error
-    except Exception as error:  # Pillow's format plugins raise many kinds on damaged headers
-        raise PictureError(f"damaged picture header: {error}") from error
-    pixels = picture.width * picture.height
-    if pixels > max_pixels:
-        raise PictureError(
-            f"{picture.width}x{picture.height} = {pixels} pixels, more than the limit of {max_pixels}", "WDS042"
-        )
-    return picture
+    return _open(data, max_pixels=max_pixels)[0]
 
 
 def decode_rgb(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
@@ -75,19 +65,19 @@ def picture_facts(data: bytes, *, max_pixels: int = MAX_PIXELS, decode: bool = T
 
     Raises: PictureError: as :func:`decode_rgb`.
     """
-    picture = open_picture(data, max_pixels=max_pixels)
+    picture, complaints = _open(data, max_pixels=max_pixels)
     orientation, bad_exif = _orientation(picture)
     facts = PictureFacts(
         format=picture.format or "?",
         mode=picture.mode,
         width=picture.width,
         height=picture.height,
-        frames=getattr(picture, "n_frames", 1),
-        turned=orientation not in (None, 1),
-        bad_exif=bad_exif,
+        frames=_frames(picture),
+        turned=orientation in range(2, 9),
+        bad_exif=bad_exif or complaints,
     )
     if decode:
-        load(picture)
+        to_rgb(load(picture))
     return facts
 
 
@@ -103,23 +93,78 @@ def load(picture: Image.Image) -> Image.Image:
 
 
 def to_rgb(picture: Image.Image) -> Image.Image:
-    """Return a decoded picture as RGB. Transparent pixels keep their colour, as PIL's ``convert`` leaves it."""
+    """Return a decoded picture as RGB. Transparent pixels keep their colour, as PIL's ``convert`` leaves it.
+
+    Raises: PictureError: a colour space that cannot be converted.
+    """
     if picture.mode == "RGB":
         return picture
     if picture.mode.startswith("I"):
         # 16-bit gray: PIL's own conversion clips at 255, which turns most pictures white.
         values = np.asarray(picture).astype(np.int64)
         return Image.fromarray((values.clip(0, 65535) >> 8).astype(np.uint8)).convert("RGB")
-    if picture.mode == "P" and "transparency" in picture.info:
-        picture = picture.convert("RGBA")
-    return picture.convert("RGB")
+    try:
+        if picture.mode == "P" and "transparency" in picture.info:
+            picture = picture.convert("RGBA")
+        return picture.convert("RGB")
+    except ValueError as error:
+        raise PictureError(f"no way from {picture.mode} to RGB: {error}") from error
+
+
+def _open(data: bytes, *, max_pixels: int) -> tuple[Image.Image, bool]:
+    """Return the picture, its header read, and whether Pillow warned of it, as it does of damaged EXIF."""
+    if not data:
+        raise PictureError("the picture is empty (0 bytes)", "WDS043")
+    try:
+        with warnings.catch_warnings(record=True) as complaints, _guard(max_pixels):
+            warnings.simplefilter("always")
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            picture = Image.open(io.BytesIO(data), formats=_FORMATS)
+    except Image.DecompressionBombError as error:
+        # Pillow refuses above twice its own limit; its words name neither our limit nor the sides.
+        found = re.search(r"(\d+) pixels", str(error))
+        raise PictureError(f"{found[1] if found else '?'} pixels, {_more_than(max_pixels)}", "WDS042") from error
+    except UnidentifiedImageError as error:
+        raise PictureError(f"not a picture ({', '.join(_FORMATS)}): it begins with {data[:16]!r}") from error
+    except Exception as error:  # Pillow's format plugins raise many kinds on damaged headers
+        raise PictureError(f"damaged picture header: {error}") from error
+    pixels = picture.width * picture.height
+    if pixels > max_pixels:
+        raise PictureError(f"{picture.width}x{picture.height} = {pixels} pixels, {_more_than(max_pixels)}", "WDS042")
+    return picture, any(issubclass(complaint.category, UserWarning) for complaint in complaints)
+
+
+def _more_than(max_pixels: int) -> str:
+    return f"more than the limit of {max_pixels}"
+
+
+@contextmanager
+def _guard(max_pixels: int) -> Iterator[None]:
+    """Raise Pillow's own limit to ours for the opening of one picture, where ours is larger; never lower it."""
+    with _guard_lock:
+        usual = Image.MAX_IMAGE_PIXELS
+        if usual is not None:
+            Image.MAX_IMAGE_PIXELS = max(usual, max_pixels)
+        try:
+            yield
+        finally:
+            Image.MAX_IMAGE_PIXELS = usual
+
+
+def _frames(picture: Image.Image) -> int:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return int(getattr(picture, "n_frames", 1))
+    except Exception as error:  # counting frames reads on: all that decoders raise can come
+        raise PictureError(f"damaged frames: {error}") from error
 
 
 def _orientation(picture: Image.Image) -> tuple[int | None, bool]:
     """Return (EXIF orientation or None, whether the EXIF data is damaged)."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            return picture.getexif().get(_EXIF_ORIENTATION), False
+        with warnings.catch_warnings(record=True) as complaints:
+            warnings.simplefilter("always")
+            return picture.getexif().get(_EXIF_ORIENTATION), bool(complaints)
     except Exception:  # noqa: BLE001  # a damaged EXIF block never makes a picture unusable
         return None, True

@@ -13,16 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from shardkit.errors import ShardReadError
-from shardkit.keys import SampleKey, is_part_of_sample, split_name
-from shardkit.source import MappedSource, stream_source
+from shardkit.errors import ShardReadError, printable
+from shardkit.keys import LABEL_EXTENSION, SampleKey, is_part_of_sample, picture_extension, split_name
+from shardkit.source import MemorySource, stream_source
 from shardkit.walk import Ending, Member, ShardWalk
 
-__all__ = ["Group", "Sample", "ShardFile", "group_members", "iter_samples", "require_ending", "whole_groups"]
+__all__ = ["Group", "Sample", "ShardFile", "group_members", "iter_samples", "walk_groups"]
 
 log = logging.getLogger(__name__)
 
 _REGROUP = "Sort the members by name and pack the shard again"
+# Stands for the picture whatever its extension, which differs between samples.
+_PICTURE = "a picture"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,39 @@ def group_members(entries: Iterable[tuple[Member, bytes | None]]) -> Iterator[Gr
         yield group
 
 
-def whole_groups(groups: Iterable[Group], *, shard: str) -> Iterator[Group]:
+def walk_groups(walk: ShardWalk, *, shard: str) -> Iterator[Group]:
+    """Yield the samples of a shard in order, each once all of it is known to be there.
+
+    Where the end marker is missing, the last sample may lack what a cut took: it must have all that those before it
+    have, or a picture and a label where it is the only one.
+    Raises: ShardReadError: at the first damage, also behind the last sample: see :func:`_require_ending`.
+    """
+    usual: set[str] = set()
+    num_samples = 0
+    for group in _whole_groups(group_members(walk), shard=shard):
+        fields = _fields(group)
+        if walk.ending is not None and not walk.ending.zero_blocks:
+            missing = (usual or {_PICTURE, LABEL_EXTENSION}) - fields
+            if missing:
+                reason = (
+                    f"cut behind '{printable(group.parts[-1][1].name)}': the sample lacks {', '.join(sorted(missing))}"
+                )
+                reason += ", and the end-of-archive marker is missing"
+                raise ShardReadError(
+                    shard, reason, rule="WDS002", member=group.key, offset=group.offset, remedy="Fetch it again"
+                )
+        usual = fields if not num_samples else usual & fields
+        num_samples += 1
+        yield group
+    _require_ending(walk.ending, shard=shard, num_samples=num_samples)
+
+
+def _fields(group: Group) -> set[str]:
+    extensions = {extension for extension, _, _ in group.parts}
+    return extensions if picture_extension(extensions) is None else extensions | {_PICTURE}
+
+
+def _whole_groups(groups: Iterable[Group], *, shard: str) -> Iterator[Group]:
     """Pass groups on as long as each holds a member once and no key comes back.
 
     Groups that are no samples (a README, a thumbnail cache) are left out.
@@ -108,14 +142,11 @@ def iter_samples(stream: BinaryIO, *, shard: str) -> Iterator[Sample]:
     Raises: ShardReadError: at the first damage.
     """
     walk = ShardWalk(stream_source(stream), shard=shard, want=_is_part)
-    num_samples = 0
-    for group in whole_groups(group_members(walk), shard=shard):
+    for group in walk_groups(walk, shard=shard):
         yield _sample(group)
-        num_samples += 1
-    require_ending(walk.ending, shard=shard, num_samples=num_samples)
 
 
-def require_ending(ending: Ending | None, *, shard: str, num_samples: int) -> None:
+def _require_ending(ending: Ending | None, *, shard: str, num_samples: int) -> None:
     """Refuse a shard that has more samples behind its end; warn of one without an end, which may be cut.
 
     Nothing inside a file tells a shard cut between two members from one whose writer left the end marker out.
@@ -160,15 +191,23 @@ class ShardFile:
 
         Raises: ShardReadError: the bytes there are not the members of exactly one sample.
         """
+        if offset < 0 or size <= 0 or offset + size > self.num_bytes:
+            raise self._stale(f"the file has {self.num_bytes} bytes, the sample's are {size} from there", offset)
         data = _read_all(self._open_descriptor(), size=size, offset=offset)
-        walk = ShardWalk(MappedSource(data, first=offset), shard=self.shard, want=_is_part)
-        groups = list(whole_groups(group_members(walk), shard=self.shard))
-        if len(groups) != 1 or len(data) < size:
-            reason = f"{len(groups)} samples in {len(data)} of {size} bytes where the index has one"
-            raise ShardReadError(
-                self.shard, reason, rule="WDS051", offset=offset, remedy="The index is stale: delete it and index again"
-            )
+        walk = ShardWalk(MemorySource(data, first=offset), shard=self.shard, want=_is_part)
+        try:
+            groups = list(_whole_groups(group_members(walk), shard=self.shard))
+        except ShardReadError as error:
+            if error.rule != "WDS001":
+                raise
+            raise self._stale("no tar header is here", offset) from error
+        if len(groups) != 1:
+            raise self._stale(f"{len(groups)} samples in {size} bytes where the index has one", offset)
         return _sample(groups[0])
+
+    def _stale(self, reason: str, offset: int) -> ShardReadError:
+        remedy = "The shard is damaged or its index stale: validate the shard, then delete the index and index again"
+        return ShardReadError(self.shard, reason, rule="WDS051", offset=offset, remedy=remedy)
 
     def _open_descriptor(self) -> int:
         if self._descriptor is None:

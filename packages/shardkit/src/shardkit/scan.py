@@ -5,6 +5,8 @@ Owns the facts; ``rules`` judges them and ``summary`` counts them. Holds a few h
 
 from __future__ import annotations
 
+import copy
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,9 @@ from shardkit.walk import Ending, Member, ShardWalk
 
 __all__ = ["Expectation", "Part", "SampleScan", "ShardScan", "scan_shard"]
 
+# 256 MiB: as many as the pixels of the largest picture allowed take up unpacked; a header may promise anything.
+_MAX_CONTENT_BYTES = 1 << 28
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -34,10 +39,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a shard is held against: labels in ``range(num_classes)``, and what the manifest says of it."""
+    """What a shard is held against: labels in ``range(num_classes)``, and what the manifest says of it.
+
+    ``unusable_manifests``: why some of the manifests beside it say nothing.
+    """
 
     num_classes: int | None = None
     record: ShardRecord | None = None
+    unusable_manifests: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -91,6 +100,10 @@ class ShardScan:
     ending: Ending | None = None
     following: list[tuple[int, int]] = field(default_factory=list)
 
+    def note_damage(self, error: ShardReadError) -> None:
+        """Keep the error without the traceback that would hold on to the bytes in its frames."""
+        self.damage.append(copy.copy(error))
+
 
 def scan_shard(
     path: str, *, expected: Expectation = Expectation(), decode: bool = True, max_pixels: int = MAX_PIXELS
@@ -101,24 +114,28 @@ def scan_shard(
     Raises: OSError: the file cannot be opened.
     """
     scan = ShardScan(shard=path, expected=expected, decoded=decode)
-    if path != "-":
+    # A pipe has no size, and cannot be read again for a checksum.
+    is_file = path != "-" and os.path.isfile(path)
+    if is_file:
         scan.num_bytes = Path(path).stat().st_size
     with open_source(path) as source:
         scan.compressed = source.compressed
-        walk = ShardWalk(source, shard=path, want=_is_wanted, on_damage=scan.damage.append)
+        walk = ShardWalk(source, shard=path, want=_is_wanted, on_damage=scan.note_damage)
         for group in group_members(_set_aside(walk, scan)):
             _add_group(scan, group, max_pixels=max_pixels)
         scan.ending = walk.ending
         _count_following(scan, source)
-    if expected.record is not None and path != "-":
+    if expected.record is not None and is_file:
         scan.checksum = file_checksum(Path(path))
     return scan
 
 
 def _is_wanted(member: Member) -> bool:
-    """Want the contents of labels and pictures."""
+    """Want the contents of labels and pictures, unless that would fill the memory."""
     split = split_name(member.name)
-    return split is not None and (split[1] == LABEL_EXTENSION or split[1] in PICTURE_EXTENSIONS)
+    if split is None or member.size > _MAX_CONTENT_BYTES:
+        return False
+    return split[1] == LABEL_EXTENSION or split[1] in PICTURE_EXTENSIONS
 
 
 def _is_unwanted(_: Member) -> bool:
@@ -150,21 +167,28 @@ def _add_group(scan: ShardScan, group: Group, *, max_pixels: int) -> None:
     pictured = picture_extension({extension for extension, _, _ in group.parts})
     for extension, member, content in group.parts:
         sample.parts.append(Part(member.name, extension, member.header_offset, member.size))
-        if extension == LABEL_EXTENSION and content is not None:
-            sample.label_content = content[:64]
-            sample.label = parse_label(content)
-        elif extension == pictured and content is not None:
-            try:
-                sample.picture = picture_facts(content, max_pixels=max_pixels, decode=scan.decoded)
-            except PictureError as error:
-                sample.picture = error
+        if extension == LABEL_EXTENSION:
+            sample.label_content = b"(%d bytes)" % member.size if content is None else content[:64]
+            sample.label = None if content is None else parse_label(content)
+        elif extension == pictured:
+            sample.picture = _look_at(member, content, max_pixels=max_pixels, decode=scan.decoded)
+
+
+def _look_at(member: Member, content: bytes | None, *, max_pixels: int, decode: bool) -> PictureFacts | PictureError:
+    if content is None:
+        return PictureError(f"{member.size} bytes, more than a picture may have ({_MAX_CONTENT_BYTES})", "WDS042")
+    try:
+        return picture_facts(content, max_pixels=max_pixels, decode=decode)
+    except PictureError as error:
+        # A new one, without the traceback that would hold on to every broken picture's bytes.
+        return PictureError(error.reason, error.rule)
 
 
 def _count_following(scan: ShardScan, source: ByteSource) -> None:
     """Count the samples of the archives that follow the first one in the same file."""
     ending = scan.ending
     while ending is not None and ending.next_archive:
-        walk = ShardWalk(source, shard=scan.shard, want=_is_unwanted, on_damage=scan.damage.append)
+        walk = ShardWalk(source, shard=scan.shard, want=_is_unwanted, on_damage=scan.note_damage)
         num_samples = sum(group.is_sample for group in group_members(walk))
         scan.following.append((ending.trailing_offset, num_samples))
         ending = walk.ending

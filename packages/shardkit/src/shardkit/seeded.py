@@ -38,7 +38,10 @@ def _encode(key: Key) -> bytes:
     """Write the key so that no two keys share their bytes: type letter, length, value."""
     parts = []
     for part in key:
-        # int() first: a numpy integer and an equal int are one key.
-        kind, text = (b"s", part.encode()) if isinstance(part, str) else (b"i", str(int(part)).encode())
+        if isinstance(part, str):
+            kind, text = b"s", part.encode("utf-8", "surrogateescape")
+        else:
+            # int() first: a numpy integer and an equal int are one key.
+            kind, text = b"i", str(int(part)).encode()
         parts.append(b"%s%d:%s" % (kind, len(text), text))
     return b"".join(parts)

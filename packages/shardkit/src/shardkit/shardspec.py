@@ -11,15 +11,21 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
-from shardkit.errors import PatternError
+from shardkit.errors import PatternError, printable
+from shardkit.index import INDEX_SUFFIX
 from shardkit.manifest import MANIFEST_SUFFIX, read_manifest
 
 __all__ = ["SHARD_SUFFIXES", "expand_braces", "expand_patterns", "is_url"]
 
 SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz")
-_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(\d+))?")
+# 18 digits fit into 64 bits, and int() refuses thousands.
+_RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})(?:\.\.([0-9]{1,18}))?")
+_LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])")
+# Not within [..]: there it is part of a host's IPv6 address.
+_BETWEEN_PATTERNS = re.compile(r"::(?![0-9A-Fa-f:.]*\])")
 # ImageNet at one picture a shard; more is a slip of the keyboard.
 _MAX_SHARDS = 2_000_000
 
@@ -32,7 +38,8 @@ def is_url(location: str) -> bool:
 def expand_patterns(patterns: Sequence[str]) -> list[str]:
     """Return the shards that the patterns name, in the order given; globs and folders sorted by name.
 
-    A shard named twice is there twice: a caller that must not repeat one refuses it.
+    Relative paths, those of a list's lines too, start at the working folder. A shard named twice is there twice: a
+    caller that must not repeat one refuses it.
     Raises: PatternError: a pattern that is malformed or matches nothing.
     """
     shards = [shard for pattern in patterns for shard in _expand(pattern, from_list=False)]
@@ -46,23 +53,32 @@ def expand_braces(pattern: str) -> list[str]:
 
     Raises: PatternError: a bracket without its partner, or a range that is none.
     """
-    return list(_braces(_angle_to_brace(pattern), pattern))
+    names = list(islice(_braces(_angle_to_brace(pattern), pattern), _MAX_SHARDS + 1))
+    if len(names) > _MAX_SHARDS:
+        raise PatternError(f"{pattern}: stands for more than {_MAX_SHARDS} shards")
+    return names
 
 
 def _expand(pattern: str, *, from_list: bool) -> Iterator[str]:
     """Expand one argument or one line of a list; a list may not name another list."""
     if not pattern.strip():
         raise PatternError("an empty shard pattern. Name shards like 'train-{000000..000003}.tar'")
+    if "\0" in pattern:
+        raise PatternError(f"{printable(pattern[:80])}: no path holds a NUL. Is this a list of shards?")
     if pattern == "-" and not from_list:
         yield from _expand_list(sys.stdin, name="standard input")
     elif pattern.startswith("@") and not from_list:
         try:
-            with open(pattern[1:], encoding="utf-8") as lines:
+            # As Python has file names: bytes that are not UTF-8 survive. A byte order mark is no part of the first.
+            with open(pattern[1:], encoding="utf-8-sig", errors="surrogateescape") as lines:
                 yield from _expand_list(lines, name=pattern[1:])
         except OSError as error:
             raise PatternError(f"{pattern}: the list cannot be read: {error.strerror}") from error
+    elif os.path.exists(pattern):
+        # A file may have any of our signs in its name.
+        yield from _locate(pattern)
     else:
-        for part in pattern.split("::"):
+        for part in _BETWEEN_PATTERNS.split(pattern):
             for location in expand_braces(part):
                 yield from _locate(location)
 
@@ -84,7 +100,8 @@ def _locate(location: str) -> Iterator[str]:
             raise PatternError(f"{location}: shards cannot be listed over http; use braces like {{000000..000003}}")
         yield location
     elif os.path.isdir(location):
-        matches = sorted(entry for entry in os.listdir(location) if entry.endswith(SHARD_SUFFIXES))
+        entries = sorted(os.listdir(location))
+        matches = [entry for entry in entries if entry.endswith(SHARD_SUFFIXES) and not entry.startswith(".")]
         if not matches:
             raise PatternError(f"{location}: no shards (*.tar) in this folder")
         yield from (os.path.join(location, entry) for entry in matches)
@@ -96,7 +113,8 @@ def _locate(location: str) -> Iterator[str]:
     elif os.path.exists(location) or not any(sign in location for sign in "*?["):
         yield location
     else:
-        matches = sorted(glob.glob(location))
+        # train-* is meant to name shards, not what lies beside them.
+        matches = sorted(match for match in glob.glob(location) if not match.endswith((INDEX_SUFFIX, MANIFEST_SUFFIX)))
         if not matches:
             raise PatternError(f"{location}: no file matches")
         yield from matches
@@ -108,30 +126,38 @@ def _angle_to_brace(pattern: str) -> str:
 
 
 def _braces(pattern: str, whole: str) -> Iterator[str]:
+    """Expand what is left of the whole pattern."""
+    behind = len(whole) - len(pattern)
     opening = pattern.find("{")
+    plain = pattern if opening < 0 else pattern[:opening]
+    for position, sign in enumerate(plain):
+        if sign in "}<>":
+            raise PatternError(f"{whole}: '{sign}' at character {behind + position + 1} has no partner")
+    mistyped = re.search(r"[(\[]\d+\.\.\d+[)\]]", plain)
+    if mistyped:
+        raise PatternError(f"{whole}: '{mistyped[0]}' is no range here; write {{{mistyped[0][1:-1]}}}")
     if opening < 0:
-        for sign in "}<>":
-            if sign in pattern:
-                raise PatternError(f"{whole}: '{sign}' at character {whole.find(sign) + 1} has no partner")
-        mistyped = re.search(r"[(\[]\d+\.\.\d+[)\]]", pattern)
-        if mistyped:
-            raise PatternError(f"{whole}: '{mistyped[0]}' is no range here; write {{{mistyped[0][1:-1]}}}")
         yield pattern
         return
     closing = pattern.find("}", opening)
-    nested = pattern.find("{", opening + 1)
-    if closing < 0 or -1 < nested < closing:
-        raise PatternError(f"{whole}: the '{{' at character {whole.find('{') + 1} has no partner")
-    prefix, inside, rest = pattern[:opening], pattern[opening + 1 : closing], pattern[closing + 1 :]
-    tails = list(_braces(rest, whole))
-    for choice in _choices(inside, whole):
-        yield from (prefix + choice + tail for tail in tails)
+    if closing < 0:
+        raise PatternError(f"{whole}: the '{{' at character {behind + opening + 1} has no partner")
+    inside, rest = pattern[opening + 1 : closing], pattern[closing + 1 :]
+    if "{" in inside:
+        raise PatternError(f"{whole}: the '{{' at character {behind + opening + 1} has another one before its partner")
+    choices = _choices(inside, whole)
+    tails = list(islice(_braces(rest, whole), _MAX_SHARDS + 1))
+    for choice in choices:
+        yield from (plain + choice + tail for tail in tails)
 
 
 def _choices(inside: str, whole: str) -> list[str]:
     """Return what one pair of braces stands for."""
     if "," in inside:
         return inside.split(",")
+    if letters := _LETTERS.fullmatch(inside):
+        first, last = ord(letters[1]), ord(letters[2])
+        return [chr(code) for code in range(first, last + (1 if last >= first else -1), 1 if last >= first else -1)]
     match = _RANGE.fullmatch(inside)
     if match is None:
         raise PatternError(

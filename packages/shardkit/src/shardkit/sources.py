@@ -204,10 +204,23 @@ def open_folder(
 
 
 def _files_below(folder: Path, name: str) -> Iterator[str]:
-    """Yield the files below a class folder, as paths from ``folder`` with forward slashes."""
-    for parent, _, files in os.walk(folder / name, followlinks=True):
+    """Yield the files below a class folder, as paths from ``folder`` with forward slashes; each folder once."""
+    seen: set[tuple[int, int]] = set()
+    for parent, folders, files in os.walk(folder / name, followlinks=True, onerror=_raise):
+        status = os.stat(parent)
+        if (status.st_dev, status.st_ino) in seen:
+            # A link that leads back: following it again and again would pack each picture many times.
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders.sort()
         relative = Path(parent).relative_to(folder).as_posix()
         yield from (f"{relative}/{file}" for file in files)
+
+
+def _raise(error: OSError) -> None:
+    """Stop at a folder that cannot be read: os.walk would pass over it without a word."""
+    raise error
 
 
 def _is_picture(path: str) -> bool:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from shardkit.errors import printable
 from shardkit.keys import PICTURE_EXTENSIONS
 from shardkit.pictures import PictureFacts
 from shardkit.scan import ShardScan
@@ -51,7 +52,7 @@ def summarize(scan: ShardScan) -> ShardSummary:
     """Count what the shard holds."""
     samples = list(scan.samples.values())
     pictures = [sample.picture for sample in samples if isinstance(sample.picture, PictureFacts)]
-    extensions = Counter(part.extension for sample in samples for part in sample.parts)
+    extensions = Counter(printable(part.extension) for sample in samples for part in sample.parts)
     labels = Counter(sample.label for sample in samples if sample.label is not None)
     return ShardSummary(
         shard=scan.shard,

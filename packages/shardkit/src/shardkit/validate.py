@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from pathlib import Path
 
-from shardkit.manifest import Manifest, ShardRecord, manifests_in
+from shardkit.errors import ManifestError, printable
+from shardkit.manifest import MANIFEST_SUFFIX, Manifest, ShardRecord, read_manifest
 from shardkit.pictures import MAX_PIXELS
-from shardkit.rules import Finding, check_scan
+from shardkit.processes import process_pool
+from shardkit.rules import Finding, check_scan, finding
 from shardkit.scan import Expectation, ShardScan, scan_shard
 from shardkit.summary import ShardSummary, summarize
 
-__all__ = ["CheckOptions", "ShardReport", "check_shards", "repeated_keys"]
+__all__ = ["CheckOptions", "ShardReport", "check_shards", "check_together", "repeated_keys"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +50,21 @@ class ShardReport:
 def check_shards(paths: Sequence[str], options: CheckOptions) -> Iterator[ShardReport]:
     """Check shards (local paths, or ``-``) and yield a report of each, in the order given.
 
-    A file that cannot be opened is a finding too (WDS000).
+    A file that cannot be opened is a finding too (WDS000), and so is a manifest that cannot be used (WDS053).
+    Raises: WorkerDiedError.
     """
     expectations = _expectations(paths, options)
     tasks = [(path, expectation, options) for path, expectation in zip(paths, expectations, strict=True)]
-    if options.jobs <= 1 or len(paths) == 1:
+    if options.jobs <= 1 or len(paths) <= 1:
         yield from map(_check_one, tasks)
         return
-    # Not fork: the command may have threads, and Python 3.14 does not either.
-    with ProcessPoolExecutor(min(options.jobs, len(paths)), mp_context=get_context("spawn")) as pool:
-        try:
-            yield from pool.map(_check_one, tasks)
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+    with process_pool(min(options.jobs, len(paths))) as pool:
+        yield from pool.map(_check_one, tasks)
+
+
+def check_together(reports: Sequence[ShardReport]) -> list[Finding]:
+    """Return what is wrong with shards as one dataset: repeated keys (WDS052), one class a shard (WDS033)."""
+    return [*repeated_keys(reports), *_one_class_each(reports)]
 
 
 def repeated_keys(reports: Sequence[ShardReport]) -> list[Finding]:
@@ -74,18 +75,17 @@ def repeated_keys(reports: Sequence[ShardReport]) -> list[Finding]:
         shard = report.summary.shard
         again = [key for key in report.keys if seen.setdefault(key, shard) != shard]
         if again:
-            message = f"{len(again)} keys are in other shards too, first '{again[0]}', also in {seen[again[0]]}"
-            findings.append(
-                Finding(
-                    rule="WDS052",
-                    severity="warning",
-                    shard=shard,
-                    message=message,
-                    remedy="Give every sample of a dataset its own key",
-                    member=again[0],
-                )
-            )
+            first = f"first '{printable(again[0])}', also in {printable(seen[again[0]])}"
+            findings.append(finding("WDS052", shard, f"{len(again)} keys are in other shards too, {first}", again[0]))
     return findings
+
+
+def _one_class_each(reports: Sequence[ShardReport]) -> list[Finding]:
+    """Return a finding if shards of several samples hold one class each, and not all the same."""
+    labels = [report.summary.labels for report in reports if report.summary.samples > 1 and report.summary.labels]
+    if len(labels) < 2 or any(len(counts) > 1 for counts in labels) or len(set().union(*labels)) < 2:
+        return []
+    return [finding("WDS033", reports[0].summary.shard, f"1 class a shard, in each of {len(labels)} shards")]
 
 
 def _check_one(task: tuple[str, Expectation, CheckOptions]) -> ShardReport:
@@ -98,14 +98,8 @@ def _check_one(task: tuple[str, Expectation, CheckOptions]) -> ShardReport:
             max_pixels=options.max_pixels,
         )
     except OSError as error:
-        finding = Finding(
-            rule="WDS000",
-            severity="error",
-            shard=path,
-            message=f"cannot be read: {error.strerror or error}",
-            remedy="Check the path and its permissions",
-        )
-        return ShardReport(summarize(ShardScan(shard=path)), (finding,))
+        unreadable = finding("WDS000", path, f"cannot be read: {error.strerror or error}")
+        return ShardReport(summarize(ShardScan(shard=path)), (unreadable,))
     findings = tuple(check_scan(scan))
     return ShardReport(summarize(scan), findings, tuple(scan.samples))
 
@@ -119,15 +113,25 @@ def _expectations(paths: Sequence[str], options: CheckOptions) -> list[Expectati
         folder = Path(path).parent
         if options.against_manifest and path != "-" and folder.is_dir():
             if folder not in by_folder:
-                by_folder[folder] = _records_in(folder)
+                by_folder[folder], unusable = _records_in(folder)
+                expectation = replace(expectation, unusable_manifests=unusable)
             if (found := by_folder[folder].get(os.path.basename(path))) is not None:
                 manifest, record = found
-                expectation = replace(expectation, record=record)
-                if options.num_classes is None:
-                    expectation = replace(expectation, num_classes=len(manifest.classes))
+                num_classes = options.num_classes or len(manifest.classes) or None
+                expectation = replace(expectation, record=record, num_classes=num_classes)
         expectations.append(expectation)
     return expectations
 
 
-def _records_in(folder: Path) -> dict[str, tuple[Manifest, ShardRecord]]:
-    return {shard.name: (manifest, shard) for _, manifest in manifests_in(folder) for shard in manifest.shards}
+def _records_in(folder: Path) -> tuple[dict[str, tuple[Manifest, ShardRecord]], tuple[str, ...]]:
+    """Return what the manifests in a folder say of each shard, and why some of them cannot be used."""
+    records: dict[str, tuple[Manifest, ShardRecord]] = {}
+    unusable = []
+    for path in sorted(folder.glob("*" + MANIFEST_SUFFIX)):
+        try:
+            manifest = read_manifest(path)
+        except (ManifestError, OSError) as error:
+            unusable.append(str(error))
+            continue
+        records.update((shard.name, (manifest, shard)) for shard in manifest.shards)
+    return records, tuple(unusable)

@@ -12,7 +12,16 @@ from typing import Literal
 
 from shardkit.disguise import describe_foreign
 from shardkit.errors import ShardReadError
-from shardkit.header import BLOCK_BYTES, Header, HeaderError, padded, parse_header, parse_pax_records
+from shardkit.header import (
+    BLOCK_BYTES,
+    GNU_SPARSE,
+    Header,
+    HeaderError,
+    padded,
+    parse_header,
+    parse_pax_records,
+    parse_pax_size,
+)
 from shardkit.source import ByteSource
 
 __all__ = ["Ending", "Member", "MemberKind", "ShardWalk"]
@@ -21,9 +30,10 @@ MemberKind = Literal["file", "hard link", "symbolic link", "device", "folder", "
 
 _KINDS: dict[bytes, MemberKind] = {
     b"0": "file", b"\0": "file", b"7": "file", b"1": "hard link", b"2": "symbolic link",
-    b"3": "device", b"4": "device", b"5": "folder", b"6": "fifo", b"S": "sparse file",
+    b"3": "device", b"4": "device", b"5": "folder", b"6": "fifo", GNU_SPARSE: "sparse file",
 }  # fmt: skip
 _ZERO_BLOCK = bytes(BLOCK_BYTES)
+_WITHOUT_CONTENT = ("hard link", "symbolic link", "device", "folder", "fifo")
 # A name or pax header beyond this is an attack, not a name.
 _MAX_EXTENSION_BYTES = 1 << 20
 _REPACK = "Fetch or pack the shard again"
@@ -109,7 +119,8 @@ class ShardWalk:
             else:
                 name = long_name if long_name is not None else pax.get("path", header.name)
                 link = long_link if long_link is not None else pax.get("linkpath", header.linkname)
-                return self._content(header, header_offset=header_offset, name=name, link=link, size=pax.get("size"))
+                member = self._member(header, pax, header_offset=header_offset, name=name, link=link)
+                return member, self._content(member)
         return None
 
     def _next_header(self) -> Header | None:
@@ -120,47 +131,56 @@ class ShardWalk:
             self._end_without_marker(block, offset)
             return None
         if block == _ZERO_BLOCK:
-            self.ending = self._read_ending()
+            ending = self._read_ending()
+            if self._source.broken is not None:
+                # All members were there, but their bytes cannot be trusted: gzip's checksum comes last.
+                raise self._error(f"{self._source.broken} behind the last member", "WDS002", offset=None)
+            self.ending = ending
             return None
         try:
             return parse_header(block)
         except HeaderError as error:
-            if offset == self._start:
+            if offset == self._start and block[257:262] != b"ustar":
                 raise self._not_a_tar(block, error) from error
             raise self._error(str(error), "WDS003", offset=offset, remedy=_REPACK) from error
 
-    def _content(
-        self, header: Header, *, header_offset: int, name: bytes, link: bytes, size: bytes | None
-    ) -> tuple[Member, bytes | None]:
-        """Read or pass over a member's content, and return the member once all of it was there."""
+    def _member(self, header: Header, pax: dict[str, bytes], *, header_offset: int, name: bytes, link: bytes) -> Member:
+        """Put the member together; the source stands at its content afterwards."""
         kind = _KINDS.get(header.kind, "unknown")
-        num_bytes = int(size) if size is not None and size.isdigit() else header.size
-        if kind in ("hard link", "symbolic link", "device", "folder", "fifo"):
-            num_bytes = 0
-        member = Member(
+        if any(keyword.startswith("GNU.sparse.") for keyword in pax):
+            kind = "sparse file"
+        more_map = header.more_map
+        while more_map:
+            block = self._source.take(BLOCK_BYTES)
+            more_map = len(block) == BLOCK_BYTES and block[504] != 0
+        try:
+            size = parse_pax_size(pax, default=header.size)
+        except HeaderError as error:
+            raise self._error(str(error), "WDS003", offset=header_offset, remedy=_REPACK) from error
+        return Member(
             name=name.decode("utf-8", "surrogateescape"),
             kind=kind,
             header_offset=header_offset,
             offset=self._source.position,
-            size=num_bytes,
+            size=0 if kind in _WITHOUT_CONTENT else size,
             linkname=link.decode("utf-8", "surrogateescape"),
         )
+
+    def _content(self, member: Member) -> bytes | None:
+        """Read or pass over a member's content; return it where wanted, once all of it was there."""
         content: bytes | None = None
-        length = 0
-        if self._source.holds(num_bytes):
-            if self._want(member):
-                content = self._source.take(num_bytes)
-                length = len(content)
-            else:
-                length = self._source.skip(num_bytes)
+        if self._source.holds(member.size) and self._want(member):
+            content = self._source.take(member.size)
+            length = len(content)
         else:
-            self._source.skip(num_bytes)
-        if length < num_bytes:
-            cut_at = self._source.position
-            reason = f"cut at byte {cut_at}: the member needs {num_bytes} bytes from byte {member.offset}"
-            raise self._error(self._broken(reason), "WDS002", offset=header_offset, member=member.name)
-        self._source.skip(padded(num_bytes) - num_bytes)
-        return member, content
+            length = self._source.skip(member.size)
+        if length < member.size:
+            reason = (
+                f"cut at byte {self._source.position}: the member needs {member.size} bytes from byte {member.offset}"
+            )
+            raise self._error(self._broken(reason), "WDS002", offset=member.header_offset, member=member.name)
+        self._source.skip(padded(member.size) - member.size)
+        return content
 
     def _extension(self, header: Header) -> bytes:
         if header.size > _MAX_EXTENSION_BYTES:
@@ -203,7 +223,7 @@ class ShardWalk:
         offset = self._source.position - len(block)
         try:
             parse_header(block)
-        except (HeaderError, IndexError):
+        except HeaderError:
             lead = len(block) - len(block.lstrip(b"\0"))
             trailing = len(block) - lead + self._source.skip(1 << 62)
             return Ending(zero_blocks=zero_blocks, trailing_bytes=trailing, trailing_offset=offset + lead)

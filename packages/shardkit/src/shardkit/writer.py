@@ -6,6 +6,7 @@ index falls out of the writing; nothing is read back.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +17,7 @@ from shardkit.atomic import atomic_file
 from shardkit.errors import PackError
 from shardkit.header import BLOCK_BYTES, HeaderError, build_headers, padded
 from shardkit.index import ShardIndex, index_of_groups
-from shardkit.keys import SampleKey, split_name
+from shardkit.keys import LABEL_EXTENSION, SampleKey, is_part_of_sample, split_name
 from shardkit.reader import Group
 from shardkit.walk import Member
 
@@ -47,7 +48,11 @@ class ShardWriter:
 
     def __exit__(self, *error: *ExceptionInfo) -> None:
         if error[0] is None:
-            self._write(bytes(2 * BLOCK_BYTES))
+            try:
+                self._write(bytes(2 * BLOCK_BYTES))
+            except BaseException:
+                self._context.__exit__(*sys.exc_info())
+                raise
         self._context.__exit__(*error)
 
     @property
@@ -64,28 +69,39 @@ class ShardWriter:
     def write_sample(self, key: str, members: Sequence[tuple[str, bytes]], *, origin: str = "") -> None:
         """Append one sample: its (extension, content) pairs in this order. Origin: its source file, for the index.
 
-        Raises: PackError: a key that another reader would split elsewhere, is taken, or cannot be stored.
+        Raises: PackError: a key that another reader would split elsewhere, is taken, or cannot be stored; a member
+            twice, or neither picture nor label. Nothing of the sample is written then.
         """
-        if key in self._keys:
-            raise PackError(f"{self._path.name}: key '{key}' is there already. Give every sample its own key")
+        all_headers = self._checked_headers(key, members)
         self._keys.add(key)
         group = Group(SampleKey(key), [])
-        for extension, content in members:
-            name = f"{key}.{extension}"
-            if split_name(name) != (key, extension):
-                raise PackError(
-                    f"{self._path.name}: '{name}' would be read as {split_name(name)}. "
-                    "Use keys without dots in the base name and extensions in lower case"
-                )
-            group.parts.append((extension, self._write_member(name, content), content if extension == "cls" else None))
+        for headers, (extension, content) in zip(all_headers, members, strict=True):
+            member = self._write_member(f"{key}.{extension}", content, headers=headers)
+            group.parts.append((extension, member, content if extension == LABEL_EXTENSION else None))
         self._groups.append(group)
         self._origins.append(origin)
 
-    def _write_member(self, name: str, content: bytes) -> Member:
+    def _checked_headers(self, key: str, members: Sequence[tuple[str, bytes]]) -> list[bytes]:
+        """Return the headers of a sample's members, once all of it is known to be fit to write."""
+        if key in self._keys:
+            raise PackError(f"{self._path.name}: key '{key}' is there already. Give every sample its own key")
+        extensions = [extension for extension, _ in members]
+        if len(set(extensions)) != len(extensions):
+            raise PackError(f"{self._path.name}: '{key}' has two members of one extension: {', '.join(extensions)}")
+        if not any(is_part_of_sample(extension) for extension in extensions):
+            raise PackError(f"{self._path.name}: '{key}' has neither a picture nor a label: readers would pass it over")
+        for extension in extensions:
+            if split_name(f"{key}.{extension}") != (key, extension):
+                raise PackError(
+                    f"{self._path.name}: '{key}.{extension}' would be read as {split_name(f'{key}.{extension}')}. "
+                    "Use keys without dots in the base name and extensions in lower case"
+                )
         try:
-            headers = build_headers(name, num_bytes=len(content))
+            return [build_headers(f"{key}.{extension}", num_bytes=len(content)) for extension, content in members]
         except HeaderError as error:
             raise PackError(f"{self._path.name}: {error}") from error
+
+    def _write_member(self, name: str, content: bytes, *, headers: bytes) -> Member:
         header_offset = self._position
         self._write(headers)
         offset = self._position

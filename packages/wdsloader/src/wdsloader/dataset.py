@@ -65,6 +65,11 @@ class Dataset:
         return None if self.counts is None else sum(self.counts)
 
     @property
+    def remote(self) -> bool:
+        """Whether any shard has to be fetched."""
+        return any(is_remote(url) for url in self.urls)
+
+    @property
     def classes(self) -> tuple[str, ...] | None:
         """The names of the classes in the order of their numbers, where a manifest has them."""
         return self.manifest.classes if self.manifest is not None and self.manifest.classes else None
@@ -75,7 +80,7 @@ class Dataset:
         Reads the index of every shard: about 2 ms for a shard of 1,000 samples.
         Raises: DatasetError: an index that cannot be read.
         """
-        if self.counts is None or any(is_remote(url) for url in self.urls):
+        if self.counts is None or self.remote:
             return None
         labels = np.concatenate([_index_of(entry).labels for entry in self.table.entries])
         return int(np.min(labels)), int(np.max(labels))
@@ -222,7 +227,15 @@ def _count(listing: _Listing, cache_dir: Path | None) -> tuple[tuple[ShardRecord
         if record is None:
             raise DatasetError(f"{mask_url(url)}: no sample count is known")
         records.append(record)
-        entries.append(ShardEntry(url=url, num_samples=record.num_samples, num_bytes=record.num_bytes, index=kept))
+        entries.append(
+            ShardEntry(
+                url=url,
+                num_samples=record.num_samples,
+                num_bytes=record.num_bytes,
+                checksum=record.checksum,
+                index=kept,
+            )
+        )
     if made:
         log.info("indexed %d shards on their first use, in %.1f s", made, time.monotonic() - started)
     return tuple(records), tuple(entries)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,8 +82,10 @@ class Fetcher:
 
         return self.cache.get(url, fill, num_bytes=num_bytes)
 
-    def document(self, url: str) -> Path:
-        """Return the local file of a small remote document (an index), fetched once."""
+    def document(self, url: str, *, anew: bool = False) -> Path:
+        """Return the local file of a small remote document (an index), fetched once, or anew."""
+        if anew:
+            self.cache.path_of(url).unlink(missing_ok=True)
         return self.cache.get(url, lambda file: self._transfer(url, file, check=_check_document))
 
     def read(self, url: str) -> bytes:
@@ -97,8 +100,6 @@ class Fetcher:
             total=self.limits.retries,
             backoff_factor=self.limits.backoff_s,
             backoff_jitter=self.limits.backoff_s / 2,
-            backoff_max=self.limits.longest_wait_s,
-            retry_after_max=int(self.limits.longest_wait_s),
         )
         while True:
             file.seek(0)
@@ -122,7 +123,8 @@ class Fetcher:
                 tries = self.limits.retries + 1
                 raise FetchError(mask_url(url), f"{reason} (gave up after {tries} tries)", status=status) from None
             log.warning("%s: %s; trying again (%d tries left)", mask_url(url), reason, int(retry.total or 0) + 1)
-            retry.sleep(response)
+            asked_s = None if response is None else retry.get_retry_after(response)
+            time.sleep(min(asked_s or retry.get_backoff_time(), self.limits.longest_wait_s))
 
     def _open(self, url: str) -> urllib3.BaseHTTPResponse:
         if self._pool is None:

@@ -6,19 +6,21 @@ samples of the epoch, counted over all ranks; every batch is a range of position
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from wdsloader.config import Tail
+from wdsloader.config import LoaderConfig, Tail
 from wdsloader.errors import ConfigError
 from wdsloader.order import Int64s
+from wdsloader.state import LoaderState
 
-__all__ = ["LISTED", "Plan", "choose_block", "choose_lanes"]
+__all__ = ["LISTED", "Plan", "choose_block", "choose_lanes", "first_state"]
 
 # The number of lanes of an order that is no shuffle: samples come as listed.
 LISTED = 0
-_FEWEST_LANES, _MOST_LANES = 16, 64
+# The default L by source kind. Remote shards are fetched whole, and the first batch waits for up to L x k of them.
+_LOCAL_LANES, _REMOTE_LANES = (16, 64), (4, 8)
 _SMALLEST_BLOCK, _BUFFERED_SAMPLES = 32, 2048
 
 
@@ -115,11 +117,44 @@ class Plan:
             raise ConfigError(f"position {position} is no multiple of the {self.lanes} lanes: no batch starts there")
 
 
-def choose_lanes(batch_size: int, *, world_size: int) -> int:
-    """Return the default L: the largest divisor of B in 16..64 that R divides, else the smallest above, else B."""
+def first_state(
+    config: LoaderConfig,
+    *,
+    digest: str | None,
+    num_shards: int | None,
+    packed_shuffled: bool,
+    remote: bool,
+    world_size: int,
+) -> LoaderState:
+    """Return the state at the start of a run: the order, its open settings decided by the default rules.
+
+    Args: num_shards: None in the inexact mode, which has no lanes.
+    """
+    batch = config.batch_size * world_size
+    state = LoaderState(
+        digest=digest, seed=config.seed, epoch=0, position=0, lanes=LISTED, spans_per_lane=1, block=1, batch=batch
+    )
+    if num_shards is None or not config.shuffle:
+        return state
+    lanes = config.lanes or choose_lanes(batch, world_size=world_size, remote=remote)
+    block = config.block or choose_block(
+        lanes=lanes,
+        spans_per_lane=config.spans_per_lane,
+        num_shards=num_shards,
+        packed_shuffled=packed_shuffled,
+    )
+    return replace(state, lanes=lanes, spans_per_lane=config.spans_per_lane, block=block)
+
+
+def choose_lanes(batch_size: int, *, world_size: int, remote: bool = False) -> int:
+    """Return the default L: the largest divisor of B in 16..64 that R divides, else the smallest above, else B.
+
+    Remote shards: in 4..8.
+    """
+    fewest, most = _REMOTE_LANES if remote else _LOCAL_LANES
     fitting = _fitting_lanes(batch_size, world_size)
-    middle = [lanes for lanes in fitting if _FEWEST_LANES <= lanes <= _MOST_LANES]
-    above = [lanes for lanes in fitting if lanes > _MOST_LANES]
+    middle = [lanes for lanes in fitting if fewest <= lanes <= most]
+    above = [lanes for lanes in fitting if lanes > most]
     return middle[-1] if middle else above[0] if above else batch_size
 
 

@@ -66,6 +66,8 @@ def describe_death(processes: list[BaseProcess], *, cause: str) -> str:
 def _cause(exitcode: int | None) -> str:
     if exitcode == -signal.SIGKILL:
         return "was killed by signal 9, as the kernel does when memory runs out: use fewer workers or smaller batches"
+    if exitcode == -signal.SIGBUS:
+        return "was killed by signal 7: shared memory (/dev/shm) is full"
     if exitcode is not None and exitcode < 0:
         return f"was killed by signal {-exitcode}"
     return f"ended with exit code {exitcode}"

@@ -43,6 +43,7 @@ class ShardEntry:
     url: str
     num_samples: int
     num_bytes: int | None = None
+    checksum: str | None = None
     index: ShardIndex | None = None
 
 
@@ -154,8 +155,11 @@ class SampleReader:
             raise DatasetError(str(error)) from error
         if index.num_bytes != found:
             raise stale(entry.url, f"has {found} bytes, its index says {index.num_bytes}")
-        if index.num_samples != entry.num_samples:
-            raise stale(entry.url, f"has {index.num_samples} samples in its index, {entry.num_samples} in its manifest")
+        if index.num_samples != entry.num_samples or entry.checksum not in (None, index.checksum):
+            index_says = f"{index.num_samples} samples and checksum {index.checksum}"
+            raise stale(
+                entry.url, f"{index_says} in its index, {entry.num_samples} and {entry.checksum} in its manifest"
+            )
         return _OpenShard(index, path)
 
 
@@ -165,11 +169,15 @@ def fetched_index(url: str, fetcher: Fetcher, *, path: Path) -> ShardIndex:
     Args: path: of the fetched shard.
     Raises: FetchError. IndexFileError, ShardReadError: no index can be read or made. OSError.
     """
-    made = Path(index_path_of(str(path)))
-    if made.exists():
-        return read_index(made)
+    made, found = Path(index_path_of(str(path))), path.stat().st_size
+    if made.exists() and (index := read_index(made)).num_bytes == found:
+        return index
     try:
-        return read_index(fetcher.document(index_path_of(url)))
+        index = read_index(fetcher.document(index_path_of(url)))
+        if index.num_bytes != found:
+            # Kept from before the shard was packed anew; if the server's is no other, the caller refuses it.
+            index = read_index(fetcher.document(index_path_of(url), anew=True))
+        return index
     except FetchError as error:
         if error.status not in _ABSENT:
             raise
@@ -181,11 +189,7 @@ def fetched_index(url: str, fetcher: Fetcher, *, path: Path) -> ShardIndex:
 
 def _cause(error: ShardkitError | OSError) -> str:
     """Return why a sample could not be read, without the shard and place that the caller adds."""
-    if not isinstance(error, ShardReadError):
-        return str(error)
-    if error.rule == "WDS001":  # the words for a whole file that is no tar
-        return "no tar header is here: the shard is damaged, or its index stale (WDS003)"
-    return f"{error.reason} ({error.rule})"
+    return f"{error.reason} ({error.rule})" if isinstance(error, ShardReadError) else str(error)
 
 
 def stale(url: str, what: str) -> DatasetError:

@@ -11,7 +11,7 @@ import logging
 import multiprocessing
 import traceback
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -26,7 +26,7 @@ from wdsloader.config import LoaderConfig
 from wdsloader.dataset import Dataset
 from wdsloader.errors import ConfigError, DatasetError, NoLengthError, WdsloaderError, WorkerError
 from wdsloader.pipeline import Part, WorkerTask, put_together, worker_parts
-from wdsloader.plan import LISTED, Plan, choose_block, choose_lanes
+from wdsloader.plan import LISTED, Plan, first_state
 from wdsloader.processes import describe_death, end_processes, follow_lifeline, ignore_signals, worker_context
 from wdsloader.state import LoaderState
 from wdsloader.streaming import StreamTask, stream_parts
@@ -69,9 +69,10 @@ class TorchLoader:
             raise DatasetError("exact=True, and no manifest says how many samples the shards have; run `wds index`")
         self.dataset, self.config = dataset, config
         self.rank, self.world_size = rank, world_size
-        self._state = self._first_state(lanes=config.lanes, block=config.block)
+        self._state = self._first_state(config)
         self._plan = self._plan_of(self._state)
         self._workers: _Workers | None = None
+        self._finalizer: Callable[[], object] | None = None
         self._said = False
 
     def __len__(self) -> int:
@@ -88,14 +89,14 @@ class TorchLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         epoch = self._state.epoch
-        if self.config.num_epochs is not None and epoch >= self.config.num_epochs:
+        if self._finished():
             return
         try:
-            yield from self._stream_epoch(epoch) if self._plan is None else self._exact_epoch(self._plan, epoch)
-        except WdsloaderError:
+            yield from self._stream_epoch(epoch) if self._plan is None else self._exact_epoch(epoch)
+        except Exception:
             self.close()
             raise
-        if self.config.num_epochs is not None and self._state.epoch >= self.config.num_epochs:
+        if self._finished():
             self.close()
 
     def state_dict(self) -> dict[str, int | str | None]:
@@ -108,10 +109,10 @@ class TorchLoader:
         Raises: ConfigError: saved with other data, seed or order, or at a position where these batches cannot start.
         """
         saved = LoaderState.from_dict(state)
-        if saved.lanes == LISTED or not self.config.shuffle:
-            mine = self._first_state(lanes=self.config.lanes, block=self.config.block)
-        else:
-            mine = self._first_state(lanes=self.config.lanes or saved.lanes, block=self.config.block or saved.block)
+        config = self.config
+        if saved.lanes != LISTED and config.shuffle:
+            config = replace(config, lanes=config.lanes or saved.lanes, block=config.block or saved.block)
+        mine = self._first_state(config)
         mine.require_same_order(saved, source="the saved state")
         loaded = replace(mine, epoch=saved.epoch, position=saved.position)
         plan = self._plan_of(loaded)
@@ -131,32 +132,20 @@ class TorchLoader:
 
     def close(self) -> None:
         """End the workers; none is left when this returns. Iterating again starts new ones at the same position."""
-        if self._workers is not None:
-            self._workers.close()
-            self._workers = None
+        if self._finalizer is not None:
+            self._finalizer()
+            atexit.unregister(self._finalizer)
+        self._workers = self._finalizer = None
 
-    def _first_state(self, *, lanes: int | None, block: int | None) -> LoaderState:
-        """Return the state at the start of the run: the order, its open settings by the default rules."""
-        config, counts = self.config, self.dataset.counts
-        batch = config.batch_size * self.world_size
-        exact = config.shuffle and counts is not None
-        lanes = (lanes or choose_lanes(batch, world_size=self.world_size)) if exact else LISTED
-        if exact and block is None and counts is not None:
-            block = choose_block(
-                lanes=lanes,
-                spans_per_lane=config.spans_per_lane,
-                num_shards=len(counts),
-                packed_shuffled=self.dataset.packed_shuffled,
-            )
-        return LoaderState(
-            digest=self.dataset.digest,
-            seed=config.seed,
-            epoch=0,
-            position=0,
-            lanes=lanes,
-            spans_per_lane=config.spans_per_lane if exact else 1,
-            block=(block or 1) if exact else 1,
-            batch=batch,
+    def _first_state(self, config: LoaderConfig) -> LoaderState:
+        dataset = self.dataset
+        return first_state(
+            config,
+            digest=dataset.digest,
+            num_shards=None if dataset.counts is None else len(dataset.counts),
+            packed_shuffled=dataset.packed_shuffled,
+            remote=dataset.remote,
+            world_size=self.world_size,
         )
 
     def _plan_of(self, state: LoaderState) -> Plan | None:
@@ -172,14 +161,15 @@ class TorchLoader:
             world_size=self.world_size,
         )
 
-    def _exact_epoch(self, plan: Plan, epoch: int) -> Iterator[Batch]:
-        if self._workers is None:
-            workers = plan.usable_workers(self.config.num_workers)
-            self._say_unused(workers)
-            task = WorkerTask(table=self.dataset.table, config=self.config, plan=plan, state=self._state)
-            self._workers = self._start(task, workers)
-        while self._state.epoch == epoch:
-            start = self._state.position
+    def _finished(self) -> bool:
+        return self.config.num_epochs is not None and self._state.epoch >= self.config.num_epochs
+
+    def _exact_epoch(self, epoch: int) -> Iterator[Batch]:
+        while self._state.epoch == epoch and self._plan is not None:
+            plan, start = self._plan, self._state.position
+            if self._workers is None:
+                task = WorkerTask(table=self.dataset.table, config=self.config, plan=plan, state=self._state)
+                self._workers = self._start(task, plan.usable_workers(self.config.num_workers))
             parts = self._workers.take()
             if any((part.epoch, part.position) != (epoch, start) for part in parts):
                 raise WorkerError(f"the workers are out of step with epoch {epoch}, position {start}")
@@ -190,9 +180,7 @@ class TorchLoader:
 
     def _stream_epoch(self, epoch: int) -> Iterator[Batch]:
         self.close()
-        num_shards = len(self.dataset.urls)
-        workers = min(self.config.num_workers, max(1, num_shards // self.world_size))
-        self._say_unused(workers)
+        self._state = replace(self._state, position=0)
         task = StreamTask(
             table=self.dataset.table,
             config=self.config,
@@ -200,8 +188,9 @@ class TorchLoader:
             rank=self.rank,
             world_size=self.world_size,
         )
-        self._workers = self._start(task, workers)
-        while (part := self._workers.next()) is not None:
+        shards_a_rank = -(-len(self.dataset.urls) // self.world_size)
+        workers = self._workers = self._start(task, min(self.config.num_workers, shards_a_rank))
+        while (part := workers.next()) is not None:
             position = self._state.position + int(part.weights.sum()) * self.world_size
             self._state = replace(self._state, position=position)
             yield self._batch(part, position=position)
@@ -220,16 +209,16 @@ class TorchLoader:
         )
 
     def _start(self, task: _Task, num_workers: int) -> _Workers:
-        workers = _Workers(task, num_workers)
-        # A loader that is dropped unclosed must not leave processes behind, and the end of this process must come to
-        # them before multiprocessing waits for them: it does so in its own exit handler, registered earlier.
-        atexit.register(weakref.finalize(self, workers.close))
-        return workers
-
-    def _say_unused(self, workers: int) -> None:
-        if workers < self.config.num_workers and not self._said:
-            log.info("%d of %d workers have rows to fill; the others are not started", workers, self.config.num_workers)
+        if num_workers < self.config.num_workers and not self._said:
+            log.info(
+                "%d of %d workers have rows to fill; the others are not started", num_workers, self.config.num_workers
+            )
             self._said = True
+        workers = _Workers(task, num_workers)
+        # A loader that is dropped unclosed must leave no process behind. And when this process ends, its workers have
+        # to be told before multiprocessing waits for them, which it does in an exit handler registered earlier.
+        self._finalizer = atexit.register(weakref.finalize(self, workers.close))
+        return workers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -295,7 +284,7 @@ class _Workers:
             return None
         try:
             received = next(self._remote, None)
-        except (RuntimeError, OSError) as error:  # torch's words for a worker that is gone
+        except Exception as error:  # a worker that is gone breaks the exchange in many ways; none of them is its own
             raise WorkerError(describe_death(self._processes, cause=str(error))) from error
         if isinstance(received, _Failure):
             raise received.error

@@ -7,9 +7,9 @@ never reused.
 from __future__ import annotations
 
 from shardkit.rules import keys, labels, pictures, records, structure
-from shardkit.rules.rule import RULES, Finding, Rule, Severity, check_scan
+from shardkit.rules.rule import RULES, Finding, Rule, Severity, check_scan, finding
 
-__all__ = ["RULES", "Finding", "Rule", "Severity", "check_scan"]
+__all__ = ["RULES", "Finding", "Rule", "Severity", "check_scan", "finding"]
 
 # Imported for the rules they register.
 _FAMILIES = (structure, keys, labels, pictures, records)

@@ -11,6 +11,8 @@ from shardkit.scan import SampleScan, ShardScan
 
 __all__: list[str] = []
 
+_PICKLED = frozenset({"pickle", "pkl", "pt", "pth", "pyd"})
+
 
 @rule(
     "WDS020",
@@ -32,18 +34,18 @@ def parts_apart(scan: ShardScan) -> Iterator[Hit]:
 )
 def picture_missing(scan: ShardScan) -> Iterator[Hit]:
     """A sample has no picture."""
-    linked = _linked_keys(scan)
+    explained = _explained_keys(scan)
     for sample in scan.samples.values():
-        if picture_extension(sample.extensions) is None and sample.key not in linked:
+        if picture_extension(sample.extensions) is None and sample.key not in explained:
             yield Hit(f"lacks jpg{_dotted(sample)}", sample.key, sample.parts[0].header_offset)
 
 
 @rule("WDS022", "error", effect="The sample is dropped, or stops the run.", remedy="Pack the label, or drop the sample")
 def label_missing(scan: ShardScan) -> Iterator[Hit]:
     """A sample has no label."""
-    linked = _linked_keys(scan)
+    explained = _explained_keys(scan)
     for sample in scan.samples.values():
-        if LABEL_EXTENSION not in sample.extensions and sample.key not in linked:
+        if LABEL_EXTENSION not in sample.extensions and sample.key not in explained:
             yield Hit(f"lacks cls{_dotted(sample)}", sample.key, sample.parts[0].header_offset)
 
 
@@ -65,6 +67,20 @@ def unsafe_name(scan: ShardScan) -> Iterator[Hit]:
                 yield Hit("an absolute name, or one with '..'", part.name, part.header_offset)
 
 
+@rule(
+    "WDS026",
+    "warning",
+    effect="A reader that unpickles it runs whatever code is in it.",
+    remedy="Pack without it, or keep the data as numbers or JSON",
+)
+def pickled_member(scan: ShardScan) -> Iterator[Hit]:
+    """A member that readers would unpickle."""
+    for sample in scan.samples.values():
+        for part in sample.parts:
+            if part.extension.rpartition(".")[2] in _PICKLED:
+                yield Hit("a pickle: a reader that unpickles it runs its code", part.name, part.header_offset)
+
+
 @rule("WDS025", "note", effect="Nothing: they are ignored.", remedy="Pack without them")
 def files_beside(scan: ShardScan) -> Iterator[Hit]:
     """Files that belong to no sample."""
@@ -73,13 +89,14 @@ def files_beside(scan: ShardScan) -> Iterator[Hit]:
         yield Hit(f"{len(scan.beside)} other members: {names}", scan.beside[0].name, scan.beside[0].header_offset)
 
 
-def _linked_keys(scan: ShardScan) -> set[str]:
-    """Return the keys with a link among their parts: reported as links, not as missing parts."""
-    splits = (split_name(member.name) for member in scan.special if "link" in member.kind)
-    return {split[0] for split in splits if split is not None}
+def _explained_keys(scan: ShardScan) -> set[str]:
+    """Return the keys that lack a part because it is a link, or because the shard is cut there: reported as that."""
+    names = [member.name for member in scan.special if "link" in member.kind]
+    names += [error.member for error in scan.damage if error.member is not None]
+    return {split[0] for split in map(split_name, names) if split is not None}
 
 
 def _dotted(sample: SampleScan) -> str:
     """Explain a missing part by dots in the base name, where that is why."""
     dotted = sorted(extension for extension in sample.extensions if "." in extension)
-    return f"; fields seen {', '.join(dotted)}: dots in the base name" if dotted else ""
+    return f"; fields seen {printable(', '.join(dotted))}: dots in the base name" if dotted else ""

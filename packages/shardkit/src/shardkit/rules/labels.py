@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardkit.keys import LABEL_EXTENSION
-from shardkit.rules.rule import Hit, rule
+from shardkit.rules.rule import Hit, no_check, rule
 from shardkit.scan import SampleScan, ShardScan
 
 __all__: list[str] = []
@@ -45,6 +45,14 @@ def label_empty(scan: ShardScan) -> Iterator[Hit]:
         if sample.label_content is not None and not sample.label_content.strip():
             kind = "blank" if sample.label_content else "empty"
             yield Hit(f"{kind} cls", *_label_place(sample))
+
+
+rule(
+    "WDS033",
+    "warning",
+    effect="No shuffle buffer mixes them: batches hold a class or two, and training suffers.",
+    remedy="Pack again in shuffled order (wds make-shards shuffles unless told)",
+)(no_check)
 
 
 def _label_place(sample: SampleScan) -> tuple[str, int]:

@@ -1,10 +1,10 @@
-"""Rules that hold a shard against what is on record of it in the manifest. WDS05x."""
+"""Rules that hold a shard against what is on record of it, and against other shards. WDS000 and WDS05x."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardkit.rules.rule import Hit, rule
+from shardkit.rules.rule import Hit, no_check, rule
 from shardkit.scan import ShardScan
 
 __all__: list[str] = []
@@ -27,3 +27,35 @@ def differs_from_manifest(scan: ShardScan) -> Iterator[Hit]:
         yield Hit(f"checksum {scan.checksum}, the manifest says {record.checksum}")
     if len(scan.samples) != record.num_samples:
         yield Hit(f"{len(scan.samples)} samples, the manifest says {record.num_samples}")
+
+
+rule(
+    "WDS000",
+    "error",
+    effect="The run stops at this shard.",
+    remedy="Check the path and its permissions",
+)(no_check)
+rule(
+    "WDS051",
+    "error",
+    effect="A sample read at its offset is another one, or none.",
+    remedy="Delete the index and index the shard again",
+)(no_check)
+rule(
+    "WDS052",
+    "warning",
+    effect="Samples can no longer be told apart by key; readers that join parts by key mix them up.",
+    remedy="Give every sample of a dataset its own key",
+)(no_check)
+
+
+@rule(
+    "WDS053",
+    "error",
+    effect="Nothing says any more how many samples there should be, and in which classes.",
+    remedy="Restore the manifest, or remove it and index the shards",
+)
+def manifest_unusable(scan: ShardScan) -> Iterator[Hit]:
+    """A manifest beside the shard is damaged. Told with the first shard of its folder."""
+    for reason in scan.expected.unusable_manifests:
+        yield Hit(reason)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from shardkit.scan import ShardScan
 
-__all__ = ["RULES", "Check", "Finding", "Hit", "Rule", "Severity", "check_scan", "rule"]
+__all__ = ["RULES", "Check", "Finding", "Hit", "Rule", "Severity", "check_scan", "finding", "no_check", "rule"]
 
 Severity = Literal["error", "warning", "note"]
 
@@ -55,18 +55,18 @@ RULES: dict[str, Rule] = {}
 def check_scan(scan: ShardScan) -> list[Finding]:
     """Apply every rule to one shard and return all findings, by rule id and then by place."""
     return [
-        Finding(
-            rule=known.id,
-            severity=known.severity,
-            shard=scan.shard,
-            message=hit.message,
-            remedy=known.remedy,
-            member=hit.member,
-            offset=hit.offset,
-        )
+        finding(known.id, scan.shard, hit.message, hit.member, hit.offset)
         for _, known in sorted(RULES.items())
         for hit in known.check(scan)
     ]
+
+
+def finding(  # noqa: PLR0917  # in the order in which it reads
+    rule_id: str, shard: str, message: str, member: str | None = None, offset: int | None = None
+) -> Finding:
+    """Return a finding of a known rule."""
+    known = RULES[rule_id]
+    return Finding(known.id, known.severity, shard, message, known.remedy, member, offset)
 
 
 def rule(rule_id: str, severity: Severity, *, effect: str, remedy: str) -> Callable[[Check], Check]:
@@ -77,3 +77,8 @@ def rule(rule_id: str, severity: Severity, *, effect: str, remedy: str) -> Calla
         return check
 
     return register
+
+
+def no_check(_: ShardScan) -> Iterator[Hit]:
+    """Find nothing: for a rule that one shard's facts cannot break, and that others report."""
+    return iter(())

@@ -1,0 +1,53 @@
+"""Processes that share the work of one call and are gone after it, whatever became of the caller."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+
+from shardkit.errors import WorkerDiedError
+
+__all__ = ["process_pool"]
+
+
+@contextmanager
+def process_pool(jobs: int, *, prepare: Callable[[], None] | None = None) -> Iterator[ProcessPoolExecutor]:
+    """Open a pool of processes for one block; after an error, what has not begun is left out.
+
+    Args: prepare: called in each process first; it must be picklable.
+    Raises: WorkerDiedError: a process was killed, most likely for want of memory.
+    """
+    # Not fork: the command may have threads, and Python 3.14 does not either.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin, initargs=(prepare,)) as pool:
+        try:
+            yield pool
+        except BrokenProcessPool as error:
+            reason = "a worker process was killed, perhaps for want of memory. Use fewer jobs (--jobs 1)"
+            raise WorkerDiedError(reason) from error
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _begin(prepare: Callable[[], None] | None) -> None:
+    """Set up a worker process."""
+    # Ctrl-C reaches the whole group: the parent decides, and a worker finishes what it has begun.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, name="end with parent", daemon=True).start()
+    if prepare is not None:
+        prepare()
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent has died: an orphan would go on writing where others write by then."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

@@ -1,0 +1,103 @@
+"""Shard patterns on the command line: several behind one option, checked before anything slow is imported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from typer.core import TyperCommand
+
+__all__ = ["GreedyCommand", "expand_existing", "local_shards", "without_stdin"]
+
+_GREEDY = ("--urls", "--val-urls")
+# So many missing files are named in a message.
+_NAMED = 8
+
+
+class GreedyCommand(TyperCommand):
+    """A command whose pattern options take every word up to the next option.
+
+    So that ``--val-urls val-*.tar`` means the same whether the shell expands it or we do; else all but the first of the
+    validation shards would be trained on.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Repeat the option before each of its words."""
+        return super().parse_args(ctx, list(_repeat_options(args)))
+
+
+def without_stdin(patterns: Sequence[str]) -> list[str]:
+    """Return the patterns with ``-`` replaced by the shards listed on standard input, which can be read only once.
+
+    Raises: PatternError: the list is empty or names what is not there.
+    """
+    if "-" not in patterns:
+        return list(patterns)
+    from shardkit import expand_patterns
+
+    return [shard for pattern in patterns for shard in (expand_patterns(["-"]) if pattern == "-" else [pattern])]
+
+
+def expand_existing(patterns: Sequence[str]) -> list[str]:
+    """Return the shards that the patterns name.
+
+    Raises: PatternError: nothing matches. DatasetError: some local shards are missing; all of them are named.
+    """
+    shards, missing = _expand(patterns)
+    if missing:
+        raise _missing(missing, total=len(shards))
+    return shards
+
+
+def local_shards(patterns: Sequence[str], *, all_there: bool = False) -> list[str]:
+    """Return the local paths that the patterns name, at least one of which is there.
+
+    Raises: PatternError: nothing matches, or a URL. DatasetError: ``all_there``, and they are not.
+    """
+    from shardkit import PatternError, is_url
+
+    shards, missing = _expand(patterns)
+    if urls := [shard for shard in shards if is_url(shard)]:
+        raise PatternError(f"{urls[0]}: only local shards can be looked into. Fetch it, or pipe it: wds inspect -")
+    if missing and all_there:
+        raise _missing(missing, total=len(shards))
+    return shards
+
+
+def _expand(patterns: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the shards that the patterns name, and those of them that are local and missing."""
+    from shardkit import PatternError, expand_patterns, is_url
+
+    shards = expand_patterns(patterns)
+    missing = [shard for shard in shards if not is_url(shard) and not os.path.exists(shard)]
+    if len(missing) == len(shards):
+        raise PatternError(f"{_list(missing)}: no such file")
+    return shards, missing
+
+
+def _missing(shards: Sequence[str], *, total: int) -> Exception:
+    from wdsloader import DatasetError
+
+    return DatasetError(f"{_list(shards)}: no such file, {len(shards)} of {total} shards")
+
+
+def _list(shards: Sequence[str]) -> str:
+    return ", ".join(shards[:_NAMED]) + (f" and {len(shards) - _NAMED} more" if len(shards) > _NAMED else "")
+
+
+def _repeat_options(args: Sequence[str]) -> list[str]:
+    """Return the arguments with ``--urls a b`` written as ``--urls a --urls b``."""
+    repeated: list[str] = []
+    option = ""
+    for position, word in enumerate(args):
+        if word == "--":
+            return repeated + list(args[position:])
+        if word.startswith("-") and word != "-":
+            option = word if word in _GREEDY else ""
+            repeated.append(word)
+        elif option and repeated[-1] != option:
+            repeated += [option, word]
+        else:
+            repeated.append(word)
+    return repeated
