@@ -1,6 +1,6 @@
 """Run the commands of README.md and compare what they print with what it shows; ``--write`` puts in what they print.
 
-A ```` ```console ```` block holds commands (``$ ...``) and their standard output. Blocks run in order, in one empty folder.
+A ```` ```console ```` block holds commands (``$ ...``) and their standard output. Blocks run in order, in one folder.
 Lines with times, rates or losses are compared with their numbers masked. Commands that set up an environment are run
 only with ``--set-up``, and then they alone, in a fresh clone; the one that runs these very tests is never run.
 """
@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SET_UP = "python3 -m venv"
+# What would lead the set-up command into the environment that runs this script.
+_OF_THIS_ENVIRONMENT = ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON", "CONDA_PREFIX", "NOX_")
 # Lines whose numbers differ from run to run.
 _VOLATILE = re.compile(r"images/s|\d s\b|loss|top-1|runs/")
 
@@ -72,11 +74,12 @@ def _commands(block: str) -> Iterator[tuple[str, str]]:
 
 def _output(command: str, folder: Path) -> str:
     """Return what a command prints to standard output, run by a shell with this Python's ``wds`` first on the path."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OF_THIS_ENVIRONMENT)}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     result = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
-        env={**os.environ, "PATH": path, "COLUMNS": "100"},
+        env={**kept, "PATH": path, "COLUMNS": "100", "PYTHONPATH": ""},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

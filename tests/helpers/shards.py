@@ -44,7 +44,7 @@ class Place:
 
 
 def tar_bytes(members: Sequence[Content], *, format: int = tarfile.USTAR_FORMAT) -> bytes:
-    """Return an archive as Python's tarfile makes it: 20 blocks a record. A TarInfo stands for a member without bytes."""
+    """Return an archive as tarfile makes it, of whole records of 20 blocks; a TarInfo is a member without bytes."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=format) as tar:
         for member in members:

@@ -53,6 +53,11 @@ def _known_endings() -> Iterator[None]:
         # Whoever read our output has seen enough; Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(_CLOSED_PIPE) from None
+    except SystemExit as end:
+        # rich, which prints the help, answers a closed pipe so, with 1.
+        if isinstance(end.__context__, BrokenPipeError):
+            raise typer.Exit(_CLOSED_PIPE) from None
+        raise
     except Exception as error:  # the boundary of the program: known errors end here, others go on
         code = _exit_code(error)
         if code is None or os.environ.get("WDS_DEBUG") == "1":

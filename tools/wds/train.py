@@ -48,7 +48,7 @@ def train(
 
     Precedence: flag, then --set, then --config, then the recipe; with --resume, the run's own settings in its place.
     """
-    from resnettrain import resolve_config, resume_config, to_toml
+    from resnettrain import resolve_config, to_toml
 
     flags = {
         "data.urls": without_stdin([*(urls or []), *(patterns or [])]) or None,
@@ -67,8 +67,9 @@ def train(
         "run_dir": run_dir,
         "seed": seed,
     }
-    base = None if resume is None else resume_config(resume)
-    settings = resolve_config(recipe_name=recipe, file=config, overrides=overrides or (), flags=flags, base=base)
+    settings = resolve_config(
+        recipe_name=recipe, file=config, overrides=overrides or (), flags=flags, base=_settings_of(resume)
+    )
     if dry_run:
         print_line(to_toml(settings).rstrip())
     else:
@@ -110,6 +111,15 @@ def evaluate(
         print_json({"checkpoint": str(checkpoint), "urls": named, **_figures(result)})
     else:
         print_line(f"top-1 {result.top1:.4f}  top-5 {result.top5:.4f}  loss {result.loss:.4f}  {result.count} samples")
+
+
+def _settings_of(resume: Path | None) -> TrainConfig | None:
+    """Return the settings of the run that is to go on; without one, torch stays out."""
+    if resume is None:
+        return None
+    from resnettrain import resume_config
+
+    return resume_config(resume)
 
 
 def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
