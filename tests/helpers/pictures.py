@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import struct
 import zlib
@@ -58,6 +59,7 @@ def cut_jpeg() -> bytes:
     return data[: len(data) * 6 // 10]
 
 
+@functools.cache
 def bomb_png(side: int) -> bytes:
     """Return a whole one-bit PNG of side x side black pixels, of few bytes."""
     packer = zlib.compressobj(9)

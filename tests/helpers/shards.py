@@ -16,6 +16,7 @@ from shardkit.header import build_headers
 
 __all__ = [
     "END_MARKER",
+    "Content",
     "Place",
     "check",
     "jpeg_bytes",

@@ -9,7 +9,7 @@ from resnettrain.guard import FiniteGuard
 
 def step(guard: FiniteGuard, optimizer: torch.optim.Optimizer, *, loss: torch.Tensor, samples: int) -> None:
     optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     flag = guard.watch(loss, epoch=2, samples=samples, keys=("a", None, f"b{samples}"))
     optimizer.found_inf = flag  # type: ignore[attr-defined]
     optimizer.step()

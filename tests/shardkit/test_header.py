@@ -142,7 +142,7 @@ def test_a_block_of_zeros_is_no_header() -> None:
         parse_header(bytes(512))
 
 
-def test_pax_records_are_read_up_to_the_first_nul() -> None:
+def test_zeros_behind_the_pax_records_are_padding() -> None:
     content = b"12 path=abc\n" + b"10 size=7\n" + bytes(20)
     assert parse_pax_records(content) == {"path": b"abc", "size": b"7"}
 
@@ -157,6 +157,8 @@ def test_a_pax_value_may_hold_newlines_and_equals_signs() -> None:
         b"0 path=a\n",
         b"99 path=a\n",
         b"8 path=a\n",
+        b"\0 path=a\n",
+        b"9 path=a\n\0009 path=b\n",
         b"path=a\n",
         b"x path=a\n",
         b"-9 path=a\n",

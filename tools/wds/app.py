@@ -41,8 +41,10 @@ def _known_endings() -> Iterator[None]:
     """Turn a signal, a closed pipe or a known error into an exit code, with one line on stderr."""
     try:
         yield
-    except (typer.Exit, typer.Abort, TyperException):
+    except (typer.Exit, typer.Abort):
         raise
+    except TyperException as error:
+        raise _wrong_use(error) from None
     except KeyboardInterrupt:
         print_error("stopped by Ctrl-C")
         raise typer.Exit(_CTRL_C) from None
@@ -92,6 +94,17 @@ def _exit_code(error: Exception) -> int | None:
     if isinstance(error, (PatternError, PackError, ConfigError, SettingsError, RunFolderError)):
         return 2
     return 1 if isinstance(error, (ShardkitError, WdsloaderError, ResnettrainError, OSError)) else None
+
+
+def _wrong_use(error: TyperException) -> Exception:
+    """Say in one line what is wrong with the arguments: Typer's own box breaks paths into pieces."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # `wds` alone: Typer shows the help, and knows it by name too
+        return error
+    context = getattr(error, "ctx", None)
+    message = error.format_message()
+    stop = "" if message.endswith((".", "?")) else "."
+    print_error(message + stop + ("" if context is None else f" See: {context.command_path} --help"))
+    return typer.Exit(error.exit_code)
 
 
 def _in_words(error: Exception) -> str:

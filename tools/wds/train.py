@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate", "train"]
 
-Checkpoint = Annotated[Path, typer.Argument(exists=True, help="A checkpoint file, or a run folder for its newest.")]
+Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint file, or a run folder for its newest.")]
 
 
 def train(
@@ -87,7 +87,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a checkpoint on shards, every sample exactly once; on the run's own validation set without --urls."""
-    from resnettrain import ConfigError, evaluate_checkpoint, resolve_config, resume_config
+    from resnettrain import ConfigError, resolve_config
 
     flags = {
         "data.batch_size": batch_size,
@@ -95,11 +95,13 @@ def evaluate(
         "data.cache_dir": cache_dir,
         "runtime.device": device,
     }
-    settings = resolve_config(base=resume_config(checkpoint), flags=flags)
+    settings = resolve_config(base=_settings_in(checkpoint), flags=flags)
     named = without_stdin([*(urls or []), *(patterns or [])]) or list(settings.data.val_urls)
     if not named:
         raise ConfigError(f"{checkpoint}: the run had no validation shards. Give --urls PATTERN.")
     expand_existing(named)
+    from resnettrain import evaluate_checkpoint
+
     view = RunView(quiet=as_json)
     try:
         result = evaluate_checkpoint(
@@ -115,11 +117,17 @@ def evaluate(
 
 def _settings_of(resume: Path | None) -> TrainConfig | None:
     """Return the settings of the run that is to go on; without one, torch stays out."""
-    if resume is None:
-        return None
+    return None if resume is None else _settings_in(resume)
+
+
+def _settings_in(checkpoint: Path) -> TrainConfig:
+    from resnettrain import ConfigError
+
+    if not checkpoint.exists():
+        raise ConfigError(f"{checkpoint}: there is no such checkpoint or run folder")
     from resnettrain import resume_config
 
-    return resume_config(resume)
+    return resume_config(checkpoint)
 
 
 def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:

@@ -43,9 +43,7 @@ ValUrls = Annotated[
 RecipeName = Annotated[
     str | None, typer.Option("--recipe", help="`default`, or `seed`: the source's own loop and data pipeline.")
 ]
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", exists=True, dir_okay=False, help="Settings in TOML, as in a run folder.")
-]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings in TOML, as in a run folder.")]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. augment.scale=[0.35,1]. Repeatable."),
@@ -69,9 +67,7 @@ MaxSteps = Annotated[
 MaxUpdates = Annotated[int | None, typer.Option("--max-updates", help="Stop after so many optimizer steps.")]
 CacheDir = Annotated[Path | None, typer.Option("--cache-dir", help="Keep fetched shards here.")]
 RunDir = Annotated[Path | None, typer.Option("--run-dir", show_default="runs/TIME-RECIPE", help="Run folder.")]
-Resume = Annotated[
-    Path | None, typer.Option("--resume", exists=True, help="Go on from a checkpoint, or a run folder's newest.")
-]
+Resume = Annotated[Path | None, typer.Option("--resume", help="Go on from a checkpoint, or a run folder's newest.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Of weights, order and augmentation.")]
 Exact = Annotated[
     bool | None, typer.Option("--exact", help="Refuse shards without an index rather than stream them inexactly.")

@@ -10,9 +10,10 @@ import io
 import logging
 import os
 import pickle
-import tempfile
+import secrets
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,19 +53,17 @@ def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
     """
     buffer = io.BytesIO()
     torch.save(dict(content), buffer)
-    temporary: Path | None = None
+    temporary = path.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}{_SUFFIX}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=_TEMPORARY, suffix=_SUFFIX, dir=path.parent)
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             file.write(buffer.getbuffer())
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        if temporary is not None:
+        with suppress(OSError):
             temporary.unlink(missing_ok=True)
         reason = error.strerror or str(error)
         raise CheckpointError(f"{path}: could not be written ({reason}). Earlier checkpoints are untouched.") from error

@@ -75,7 +75,7 @@ class OptimConfig:
     lr: float | None = None
     lr_per_256: float = 0.1
     momentum: float = 0.9
-    weight_decay: float = 5e-5
+    weight_decay: float = 1e-4
     nesterov: bool = True
     no_decay_1d: bool = True
 

@@ -87,8 +87,9 @@ def parse_pax_records(content: bytes) -> dict[str, bytes]:
     Raises: HeaderError: a record whose length field is wrong.
     """
     records: dict[str, bytes] = {}
+    content = content.rstrip(b"\0")
     position = 0
-    while position < len(content) and content[position] != 0:
+    while position < len(content):
         digits, space, _ = content[position : position + _MAX_DIGITS].partition(b" ")
         end = position + int(digits) if digits.isdigit() else 0
         keyword, equals, value = content[position + len(digits) + 1 : end - 1].partition(b"=")

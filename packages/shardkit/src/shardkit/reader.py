@@ -57,16 +57,23 @@ class Group:
 def group_members(entries: Iterable[tuple[Member, bytes | None]]) -> Iterator[Group]:
     """Group neighbouring members by key. Members that belong to no sample (hidden, folders, links) are left out."""
     group: Group | None = None
-    for member, content in entries:
-        split = split_name(member.name) if member.kind == "file" else None
-        if split is None:
-            continue
-        key, extension = split
-        if group is None or group.key != key:
-            if group is not None:
-                yield group
-            group = Group(key, [])
-        group.parts.append((extension, member, content))
+    try:
+        for member, content in entries:
+            split = split_name(member.name) if member.kind == "file" else None
+            if split is None:
+                continue
+            key, extension = split
+            if group is None or group.key != key:
+                if group is not None:
+                    yield group
+                group = Group(key, [])
+            group.parts.append((extension, member, content))
+    except ShardReadError as error:
+        # A member of another sample is damaged: this one is whole.
+        split = None if error.member is None else split_name(error.member)
+        if group is not None and split is not None and split[0] != group.key:
+            yield group
+        raise
     if group is not None:
         yield group
 

@@ -1,0 +1,33 @@
+"""The demo as a newcomer runs it, and its control: with shuffled labels there is nothing to learn."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.cli import run_wds
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+
+def validation_top1(stdout: str) -> float:
+    match = re.search(r"^validation top-1 (\d\.\d{4}) on 200 samples, each counted once$", stdout, re.MULTILINE)
+    assert match is not None, stdout
+    return float(match[1])
+
+
+def test_the_demo_learns_and_says_where_the_time_went(tmp_path: Path) -> None:
+    ended = run_wds("demo", "--out", "demo", cwd=tmp_path, timeout_s=280)
+    assert ended.code == 0, ended.stderr
+    assert validation_top1(ended.stdout) >= 0.95
+    assert "every picture decodes, 0 findings" in ended.stdout
+    assert "Where the time went" in ended.stdout
+    assert "Try next" in ended.stdout
+
+
+def test_shuffled_labels_are_not_learnt(tmp_path: Path) -> None:
+    ended = run_wds("demo", "--out", "demo", "--labels", "shuffled", cwd=tmp_path, timeout_s=280)
+    assert ended.code == 0, ended.stderr
+    assert validation_top1(ended.stdout) <= 0.25  # ten classes: chance is 0.1

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import io
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from shardkit import Manifest, PatternError, ShardRecord, expand_braces, expand_patterns, is_url, write_manifest
+
+
+def touch(folder: Path, *names: str) -> list[str]:
+    for name in names:
+        (folder / name).touch()
+    return [str(folder / name) for name in names]
+
+
+class TestBraces:
+    @pytest.mark.parametrize(
+        ("pattern", "names"),
+        [
+            ("a.tar", ["a.tar"]),
+            ("{000000..000003}", ["000000", "000001", "000002", "000003"]),
+            ("{0..11}", [str(n) for n in range(12)]),
+            ("{08..11}", ["08", "09", "10", "11"]),
+            ("{8..011}", ["008", "009", "010", "011"]),
+            ("{3..0}", ["3", "2", "1", "0"]),
+            ("{0..10..5}", ["0", "5", "10"]),
+            ("{10..0..5}", ["10", "5", "0"]),
+            ("{-1..1}", ["-1", "0", "1"]),
+            ("{a..c}", ["a", "b", "c"]),
+            ("{a,b}-{0..1}", ["a-0", "a-1", "b-0", "b-1"]),
+            ("{train,val}.tar", ["train.tar", "val.tar"]),
+            ("x{,.bak}.tar", ["x.tar", "x.bak.tar"]),
+            ("<000..002>.tar", ["000.tar", "001.tar", "002.tar"]),
+            ("<0..1>-{0..1}", ["0-0", "0-1", "1-0", "1-1"]),
+            ("{5..5}", ["5"]),
+        ],
+    )
+    def test_a_pattern_stands_for_these_names(self, pattern: str, names: list[str]) -> None:
+        assert expand_braces(pattern) == names
+
+    @pytest.mark.parametrize("pattern", ["imagenet-train-{000000..001281}.tar", "imagenet-train-<000000..001281>.tar"])
+    def test_imagenet_has_1282_shards(self, pattern: str) -> None:
+        names = expand_braces(pattern)
+        assert (len(names), names[0], names[-1]) == (
+            1282,
+            "imagenet-train-000000.tar",
+            "imagenet-train-001281.tar",
+        )
+
+    @pytest.mark.parametrize(
+        ("pattern", "place"),
+        [
+            ("x-{000000..000003.tar", "the '{' at character 3 has no partner"),
+            ("{a,b}-{0..1", "the '{' at character 7 has no partner"),
+            ("x-0..3}.tar", "'}' at character 7 has no partner"),
+            ("{0..1}x}", "'}' at character 8 has no partner"),
+            ("x-<0..3.tar", "'<' at character 3 has no partner"),
+            ("x-0..3>.tar", "'>' at character 7 has no partner"),
+            ("x-<a>.tar", "'<' at character 3 has no partner"),
+            ("x-(000..003).tar", "'(000..003)' is no range here; write {000..003}"),
+            ("{0..1}-[0..3].tar", "'[0..3]' is no range here; write {0..3}"),
+            ("x-{000000..}.tar", "'{000000..}' is neither a range"),
+            ("x-{}.tar", "'{}' is neither a range"),
+            ("x-{a}.tar", "'{a}' is neither a range"),
+            ("x-{0..a}.tar", "'{0..a}' is neither a range"),
+            ("x-{0...3}.tar", "'{0...3}' is neither a range"),
+            ("x-{٠..٣}.tar", "is neither a range"),
+            ("{a,{b,c}}", "the '{' at character 1 has another one before its partner"),
+            ("{0..3..0}", "has a step of 0"),
+            ("{0..9999999}", "stands for more than 2000000 shards"),
+            ("{0..99999}{0..99999}", "stands for more than 2000000 shards"),
+            ("{0..9" + "9" * 5000 + "}", "is neither a range"),
+        ],
+    )
+    def test_a_slip_is_pointed_at(self, pattern: str, place: str) -> None:
+        with pytest.raises(PatternError) as caught:
+            expand_braces(pattern)
+        assert place in str(caught.value)
+
+    def test_what_braceexpand_understands_we_read_alike(self) -> None:
+        braceexpand = pytest.importorskip("braceexpand").braceexpand
+        pieces = [
+            "{0..3}",
+            "{08..11}",
+            "{3..0}",
+            "{-2..01}",
+            "{0..10..3}",
+            "{a,b}",
+            "{,x}",
+            "{a..c}",
+            "{C..A}",
+            "-",
+            "x",
+        ]
+        generator = random.Random(0)
+        for _ in range(500):
+            pattern = "".join(generator.choices(pieces, k=generator.randint(1, 4)))
+            assert expand_braces(pattern) == list(braceexpand(pattern)), pattern
+
+
+class TestUrls:
+    @pytest.mark.parametrize(
+        ("location", "is_one"),
+        [("http://h/x", True), ("HTTPS://h/x", True), ("s3://b/x", True), ("c:/x", False), ("pipe:cat x", False)],
+    )
+    def test_a_url_names_its_scheme(self, location: str, is_one: bool) -> None:
+        assert is_url(location) is is_one
+
+    def test_braces_of_a_url_are_expanded(self) -> None:
+        assert expand_patterns(["https://h/d/x-{0..1}.tar?sig=a*b"]) == [
+            "https://h/d/x-0.tar?sig=a*b",
+            "https://h/d/x-1.tar?sig=a*b",
+        ]
+
+    def test_a_star_in_a_url_is_refused_with_the_way_out(self) -> None:
+        with pytest.raises(PatternError, match="cannot be listed over http; use braces"):
+            expand_patterns(["http://127.0.0.1:8099/ok/shard-*.tar"])
+
+    def test_two_patterns_may_be_joined_by_colons(self) -> None:
+        assert expand_patterns(["http://h/a.tar::b-{0..1}.tar"]) == ["http://h/a.tar", "b-0.tar", "b-1.tar"]
+
+    def test_an_ipv6_host_is_not_torn_apart(self) -> None:
+        assert expand_patterns(["http://[::1]:8099/a.tar::http://[fe80::2]/b.tar"]) == [
+            "http://[::1]:8099/a.tar",
+            "http://[fe80::2]/b.tar",
+        ]
+
+
+class TestFiles:
+    def test_a_glob_gives_the_shards_by_name(self, tmp_path: Path) -> None:
+        shards = touch(tmp_path, *(f"s-{n:02d}.tar" for n in (0, 1, 2, 10)))
+        assert expand_patterns([str(tmp_path / "s-*.tar")]) == shards
+
+    def test_a_glob_passes_over_indexes_manifests_and_hidden_files(self, tmp_path: Path) -> None:
+        touch(tmp_path, "s-0.tar.index.json", "s.manifest.json", ".unfinished-s-1.tar-00", "._s-0.tar")
+        assert expand_patterns([str(tmp_path / "s*")] if touch(tmp_path, "s-0.tar") else []) == [
+            str(tmp_path / "s-0.tar")
+        ]
+
+    def test_a_glob_that_matches_nothing_is_an_error(self, tmp_path: Path) -> None:
+        with pytest.raises(PatternError, match=r"none-\*\.tar: no file matches"):
+            expand_patterns([str(tmp_path / "none-*.tar")])
+
+    def test_braces_and_globs_work_together(self, tmp_path: Path) -> None:
+        shards = touch(tmp_path, "train-0.tar", "train-1.tar", "val-0.tar")
+        assert expand_patterns([str(tmp_path / "{val,train}-*.tar")]) == [shards[2], *shards[:2]]
+
+    def test_a_folder_stands_for_its_shards(self, tmp_path: Path) -> None:
+        shards = touch(tmp_path, "a.tar", "b.tar.gz", "c.tgz")
+        touch(tmp_path, "a.tar.index.json", "notes.txt", "._a.tar", ".unfinished-d.tar")
+        assert expand_patterns([str(tmp_path)]) == shards
+
+    def test_a_folder_without_shards_is_an_error(self, tmp_path: Path) -> None:
+        with pytest.raises(PatternError, match="no shards"):
+            expand_patterns([str(tmp_path)])
+
+    def test_a_missing_file_keeps_its_place(self, tmp_path: Path) -> None:
+        shards = touch(tmp_path, "s-0.tar", "s-1.tar", "s-3.tar")
+        assert expand_patterns([str(tmp_path / "s-{0..3}.tar")]) == [*shards[:2], str(tmp_path / "s-2.tar"), shards[2]]
+
+    @pytest.mark.parametrize("name", ["a{1}.tar", "a<1>.tar", "a[1].tar", "a::b.tar", "a*.tar", "a(1..2).tar"])
+    def test_a_file_that_has_our_signs_in_its_name_is_itself(self, tmp_path: Path, name: str) -> None:
+        touch(tmp_path, name, "ab.tar", "a1.tar")
+        assert expand_patterns([str(tmp_path / name)]) == [str(tmp_path / name)]
+
+    def test_a_manifest_stands_for_its_shards_in_its_order(self, tmp_path: Path) -> None:
+        records = tuple(ShardRecord(f"t-{n}.tar", 1, 512, "ab") for n in (1, 0))
+        manifest = Manifest(
+            name="t", split="train", seed=0, classes=(), class_order="", shuffled=True, shards=records, options={}
+        )
+        write_manifest(manifest, tmp_path / "t.manifest.json")
+        assert expand_patterns([str(tmp_path / "t.manifest.json")]) == [
+            str(tmp_path / "t-1.tar"),
+            str(tmp_path / "t-0.tar"),
+        ]
+
+    def test_a_missing_manifest_is_an_error(self, tmp_path: Path) -> None:
+        with pytest.raises(PatternError, match="the manifest cannot be read: No such file"):
+            expand_patterns([str(tmp_path / "t.manifest.json")])
+
+    def test_several_patterns_keep_their_order_and_repeats(self, tmp_path: Path) -> None:
+        shards = touch(tmp_path, "a.tar", "b.tar")
+        assert expand_patterns([shards[1], shards[0], shards[1]]) == [shards[1], shards[0], shards[1]]
+
+    @pytest.mark.parametrize("pattern", ["", "  "])
+    def test_an_empty_pattern_is_refused(self, pattern: str) -> None:
+        with pytest.raises(PatternError, match="empty shard pattern"):
+            expand_patterns([pattern])
+
+    def test_no_pattern_is_refused(self) -> None:
+        with pytest.raises(PatternError, match="no shard pattern"):
+            expand_patterns([])
+
+    @pytest.mark.parametrize(
+        "pattern", ["$(touch CANARY).tar", "x.tar; touch CANARY", "--output=CANARY", "pipe:touch CANARY"]
+    )
+    def test_nothing_is_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert expand_patterns([pattern]) == [pattern]
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestLists:
+    def test_a_list_gives_its_lines_with_patterns_expanded(self, tmp_path: Path) -> None:
+        (tmp_path / "list.txt").write_text("# our shards\na-{0..1}.tar\n\n  b.tar  \r\n", encoding="utf-8")
+        assert expand_patterns([f"@{tmp_path / 'list.txt'}", "c.tar"]) == ["a-0.tar", "a-1.tar", "b.tar", "c.tar"]
+
+    def test_relative_paths_start_at_the_working_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "lists").mkdir()
+        touch(tmp_path, "a-0.tar", "a-1.tar")
+        (tmp_path / "lists" / "l.txt").write_text("a-*.tar\n", encoding="utf-8")
+        monkeypatch.chdir(tmp_path)
+        assert expand_patterns(["@lists/l.txt"]) == ["a-0.tar", "a-1.tar"]
+
+    def test_a_byte_order_mark_is_no_part_of_the_first_name(self, tmp_path: Path) -> None:
+        (tmp_path / "l.txt").write_text("a.tar\n", encoding="utf-8-sig")
+        assert expand_patterns([f"@{tmp_path / 'l.txt'}"]) == ["a.tar"]
+
+    def test_a_name_that_is_not_utf8_survives(self, tmp_path: Path) -> None:
+        path = os.fsdecode(bytes(tmp_path) + b"/caf\xe9.tar")
+        Path(path).touch()
+        (tmp_path / "l.txt").write_bytes(os.fsencode(path))
+        assert expand_patterns([f"@{tmp_path / 'l.txt'}"]) == [path]
+
+    def test_the_line_of_a_slip_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "l.txt").write_text("a.tar\nb-{0..1.tar\n", encoding="utf-8")
+        with pytest.raises(PatternError, match=r"l\.txt, line 2: b-\{0\.\.1\.tar: the '\{' at character 3"):
+            expand_patterns([f"@{tmp_path / 'l.txt'}"])
+
+    def test_a_list_does_not_open_another(self, tmp_path: Path) -> None:
+        (tmp_path / "l.txt").write_text("@l.txt\n-\n", encoding="utf-8")
+        assert expand_patterns([f"@{tmp_path / 'l.txt'}"]) == ["@l.txt", "-"]
+
+    def test_standard_input_is_a_list(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("sys.stdin", io.StringIO("a.tar\nb-{0..1}.tar\n"))
+        assert expand_patterns(["-"]) == ["a.tar", "b-0.tar", "b-1.tar"]
+
+    def test_a_list_that_is_not_there_is_an_error(self, tmp_path: Path) -> None:
+        with pytest.raises(PatternError, match="the list cannot be read: No such file"):
+            expand_patterns([f"@{tmp_path / 'none.txt'}"])
+
+    def test_a_shard_taken_for_a_list_is_an_error(self, tmp_path: Path) -> None:
+        (tmp_path / "x.tar").write_bytes(b"000000.jpg".ljust(600, b"\0") + b"\xff\xd8\xff")
+        with pytest.raises(PatternError, match="no path holds a NUL"):
+            expand_patterns([f"@{tmp_path / 'x.tar'}"])
+
+    def test_an_empty_list_names_no_shard(self, tmp_path: Path) -> None:
+        (tmp_path / "l.txt").write_text("# nothing\n", encoding="utf-8")
+        with pytest.raises(PatternError, match="no shard pattern"):
+            expand_patterns([f"@{tmp_path / 'l.txt'}"])

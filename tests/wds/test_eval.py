@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.cli import TINY, Ended, invoke
+from tests.helpers.picture_sets import PictureSet
+from tests.wds.conftest import FinishedRun
+
+
+def evaluate(*args: object) -> Ended:
+    return invoke("eval", *args)
+
+
+def test_the_figures_are_those_of_the_last_validation_digit_for_digit(finished: FinishedRun) -> None:
+    lines = (finished.folder / "metrics.jsonl").read_text().splitlines()
+    last = [record for record in map(json.loads, lines) if record["kind"] == "val"][-1]
+    document = json.loads(evaluate(finished.folder, "--json").stdout)
+    assert {name: document[name] for name in ("top1", "top5", "loss", "count")} == {
+        name: last[name] for name in ("top1", "top5", "loss", "count")
+    }
+
+
+def test_the_text_is_one_line_on_stdout(finished: FinishedRun) -> None:
+    ended = evaluate(finished.folder)
+    document = json.loads(evaluate(finished.folder, "--json").stdout)
+    assert ended.code == 0
+    assert ended.stdout == (
+        f"top-1 {document['top1']:.4f}  top-5 {document['top5']:.4f}  loss {document['loss']:.4f}  37 samples\n"
+    )
+    assert ended.stderr == ""
+
+
+def test_a_checkpoint_file_is_taken_as_well_as_a_run_folder(finished: FinishedRun) -> None:
+    newest = finished.folder / "checkpoints" / "samples-00000000000128.pt"
+    assert evaluate(newest).stdout == evaluate(finished.folder).stdout
+
+
+def test_other_shards_are_evaluated_every_sample_once(finished: FinishedRun, train_set: PictureSet) -> None:
+    document = json.loads(evaluate(finished.folder, "--urls", train_set.manifest, "--json").stdout)
+    assert (document["count"], document["urls"]) == (64, [str(train_set.manifest)])
+
+
+def test_another_batch_size_counts_the_same_samples(finished: FinishedRun) -> None:
+    whole = json.loads(evaluate(finished.folder, "--json").stdout)
+    other = json.loads(evaluate(finished.folder, "--batch-size", 5, "--json").stdout)
+    assert (other["count"], other["top1"]) == (whole["count"], whole["top1"])
+    assert other["loss"] == pytest.approx(whole["loss"], rel=1e-5)
+
+
+def test_names_that_a_shell_made_of_a_glob_are_shards_too(finished: FinishedRun, val_set: PictureSet) -> None:
+    document = json.loads(evaluate(finished.folder, "--urls", *val_set.shards, "--json").stdout)
+    assert document["count"] == 37
+
+
+def test_missing_shards_are_wrong_use(finished: FinishedRun) -> None:
+    ended = evaluate(finished.folder, "--urls", "none-{0..1}.tar")
+    assert (ended.code, ended.stderr) == (2, "Error: none-0.tar, none-1.tar: no such file\n")
+
+
+def test_a_checkpoint_that_is_not_there_is_wrong_use(tmp_path: Path) -> None:
+    ended = evaluate(tmp_path / "none.pt")
+    assert (ended.code, ended.stderr) == (2, f"Error: {tmp_path}/none.pt: there is no such checkpoint or run folder\n")
+
+
+def test_a_file_that_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.pt").write_bytes(b"not a checkpoint")
+    ended = evaluate(tmp_path / "a.pt")
+    assert (ended.code, ended.stderr.count("\n")) == (1, 1)
+    assert "not a checkpoint" in ended.stderr
+
+
+def test_a_run_without_validation_shards_needs_some(train_set: PictureSet, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    invoke("train", "--urls", train_set.manifest, "--max-updates", 1, "--run-dir", run, *TINY)
+    ended = evaluate(run)
+    assert (ended.code, ended.stderr.count("\n")) == (2, 1)
+    assert "Give --urls PATTERN" in ended.stderr
