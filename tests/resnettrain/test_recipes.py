@@ -7,8 +7,8 @@ import sys
 import pytest
 
 import resnettrain
-from resnettrain import RECIPES, SOURCE_URLS, ConfigError, recipe, to_mapping
-from wdsloader import SOURCE_URLS as LOADER_SOURCE_URLS
+from resnettrain import RECIPES, ConfigError, recipe, to_mapping
+from wdsloader import SOURCE_URLS
 
 SEED = {
     "recipe": "seed",
@@ -55,10 +55,6 @@ def test_default_has_warmup_cosine_smoothing_and_no_decay_on_one_dimension() -> 
 
 def test_no_recipe_claims_a_figure_that_nobody_measured() -> None:
     assert all(recipe.published is None and recipe.measured is None for recipe in RECIPES.values())
-
-
-def test_the_default_urls_are_those_of_the_loader() -> None:
-    assert SOURCE_URLS == LOADER_SOURCE_URLS
 
 
 def test_an_unknown_recipe_is_an_error_that_names_the_nearest() -> None:

@@ -13,11 +13,10 @@ import pytest
 
 from shardkit import PictureError, PictureFacts
 from shardkit.scan import ShardScan, scan_shard
-from tests.helpers.pictures import cut_jpeg
+from tests.helpers.pictures import cut_jpeg, noisy_jpeg
 from tests.helpers.shards import (
     END_MARKER,
     Content,
-    jpeg_bytes,
     layout,
     raw_member,
     sample_members,
@@ -140,8 +139,8 @@ def test_members_too_large_for_memory_are_not_read(tmp_path: Path) -> None:
 def test_memory_is_flat_over_thousands_of_samples_good_and_bad(tmp_path: Path) -> None:
     """Also where every picture is broken: an error must not hold on to the bytes it is about."""
     few = write_samples(tmp_path / "few.tar", 10)
-    broken = jpeg_bytes(0, size=(64, 64))[:1000]
-    members = [(f"{n:06d}.{e}", c) for n in range(5000) for e, c in (("jpg", broken), ("cls", b"1"))]
+    broken = noisy_jpeg(size=(32, 32))[:900]
+    members = [(f"{n:06d}.{e}", c) for n in range(4000) for e, c in (("jpg", broken), ("cls", b"1"))]
     many = write_shard(tmp_path / "many.tar", members)
     assert peak_mib(many) - peak_mib(few) < 25
 

@@ -42,7 +42,7 @@ from resnettrain.progress import (
     ValReport,
     source_line,
 )
-from resnettrain.recipes import DEFAULT_RECIPE, RECIPES, SOURCE_URLS, Recipe, recipe
+from resnettrain.recipes import DEFAULT_RECIPE, RECIPES, Recipe, recipe
 from resnettrain.schedule import Schedule, lr_at, make_schedule
 from resnettrain.settings import from_toml, read_toml, resolve_config, to_mapping, to_toml, with_overrides, with_values
 
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_RECIPE",
     "RECIPES",
-    "SOURCE_URLS",
     "AugmentConfig",
     "CheckpointConfig",
     "CheckpointError",

@@ -6,10 +6,8 @@ Nothing is measured here yet on ImageNet: no recipe below claims an accuracy. Im
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from resnettrain.config import (
     CheckpointConfig,
@@ -24,10 +22,9 @@ from resnettrain.config import (
 )
 from resnettrain.errors import ConfigError
 
-__all__ = ["DEFAULT_RECIPE", "RECIPES", "SOURCE_URLS", "Recipe", "recipe"]
+__all__ = ["DEFAULT_RECIPE", "RECIPES", "Recipe", "recipe"]
 
 DEFAULT_RECIPE = "default"
-SOURCE_URLS = "https://storage.googleapis.com/webdataset/fake-imagenet/imagenet-train-{000000..001281}.tar"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +44,18 @@ class Recipe:
 
 
 def _seed() -> TrainConfig:
-    # The source streams without a cache on Colab, where the disk is small.
-    cache_dir = None if "google.colab" in sys.modules else Path("_cache")
+    from wdsloader import SourceConfig
+
+    source = SourceConfig()
     return TrainConfig(
         recipe="seed",
-        data=DataConfig(urls=(SOURCE_URLS,), pipeline="source", batch_size=64, num_workers=4, cache_dir=cache_dir),
+        data=DataConfig(
+            urls=source.urls,
+            pipeline="source",
+            batch_size=source.batch_size,
+            num_workers=source.num_workers,
+            cache_dir=source.cache_dir,
+        ),
         model=ModelConfig(name="resnet50", num_classes=1000, image_size=224),
         optim=OptimConfig(lr=0.01, momentum=0.9, weight_decay=5e-4, nesterov=False, no_decay_1d=False),
         schedule=ScheduleConfig(kind="constant", epochs=1, warmup_epochs=0.0, stop_rule="exceed"),
