@@ -79,7 +79,8 @@ EXPECTED = {
 
 
 @pytest.mark.skipif(not BUILDER.exists(), reason="the collection of cases is not beside this checkout")
-def test_every_case_gets_its_rules(tmp_path: Path) -> None:
+def test_every_case_gets_its_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where a pickle that is run would leave its mark
     subprocess.run([sys.executable, str(BUILDER), str(tmp_path)], check=True, capture_output=True, timeout=120)
     found = {}
     for name in EXPECTED:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +68,11 @@ class TestShards:
         shards = [write_samples(tmp_path / f"{n}.tar", 2, first=n) for n in range(3)]
         (tmp_path / "1.tar").write_bytes(b"<html>")
         assert check_all(shards, jobs=2) == check_all(shards)
+
+    def test_standard_input_is_read_by_this_process(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(tar_bytes(sample_members(2)))))
+        reports = check_all([Path("-"), write_samples(tmp_path / "x.tar", 1)], jobs=2)
+        assert [report.summary.samples for report in reports] == [2, 1]
 
     def test_no_shards_are_no_reports(self) -> None:
         assert check_all([], jobs=4) == []

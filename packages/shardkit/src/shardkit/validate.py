@@ -55,7 +55,8 @@ def check_shards(paths: Sequence[str], options: CheckOptions) -> Iterator[ShardR
     """
     expectations = _expectations(paths, options)
     tasks = [(path, expectation, options) for path, expectation in zip(paths, expectations, strict=True)]
-    if options.jobs <= 1 or len(paths) <= 1:
+    # Another process has no standard input of ours.
+    if options.jobs <= 1 or len(paths) <= 1 or "-" in paths:
         yield from map(_check_one, tasks)
         return
     with process_pool(min(options.jobs, len(paths))) as pool:
