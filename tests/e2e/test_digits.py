@@ -1,4 +1,4 @@
-"""Real pictures, the whole way: scikit-learn's 1,797 handwritten digits, packed, learnt and evaluated by the command."""
+"""Real pictures, the whole way: scikit-learn's 1,797 handwritten digits, packed, learnt, evaluated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 # Each of the 8 x 8 pixels becomes a square of 8 x 8, which JPEG keeps nearly as it is.
 SIDE_PIXELS = 64
-TINY = ("--model", "tiny", "--batch-size", 64, "--lr", 0.1, "--device", "cpu", "--workers", 2)
+TINY: tuple[object, ...] = ("--model", "tiny", "--batch-size", 64, "--lr", 0.1, "--device", "cpu", "--workers", 2)
 TINY += ("--set", "augment.scale=[0.35,1]", "--set", "augment.flip=false")
 
 

@@ -19,7 +19,7 @@ from resnettrain import (
     list_checkpoints,
     read_checkpoint,
 )
-from resnettrain.checkpoint import checkpoint_path, remove_leftovers, rotate, write_checkpoint
+from resnettrain.checkpoint import checkpoint_path, remove_unfinished, rotate, write_checkpoint
 
 # Forks a child that saves for ever, kills it some milliseconds into a save, again and again; prints what was complete.
 KILLS = """
@@ -112,8 +112,14 @@ def test_a_file_with_code_in_it_is_refused_and_its_code_not_run(tmp_path: Path) 
 
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     paths = [save(tmp_path, samples) for samples in (5, 50, 500, 5000)]
-    rotate(tmp_path, keep=2)
+    rotate(tmp_path, newest=paths[3], keep=2)
     assert list_checkpoints(tmp_path) == paths[2:]
+
+
+def test_checkpoints_of_a_future_that_was_left_go_with_the_first_save_of_the_new_one(tmp_path: Path) -> None:
+    paths = [save(tmp_path, samples) for samples in (5, 50, 500, 5000)]
+    rotate(tmp_path, newest=paths[1], keep=1)
+    assert list_checkpoints(tmp_path) == [paths[1]]
 
 
 def test_a_full_disk_leaves_the_earlier_file_and_nothing_half_made(
@@ -142,5 +148,5 @@ def test_after_kill_9_while_saving_the_newest_complete_one_is_found(tmp_path: Pa
         # The last save may have ended just before the kill.
         assert content["samples"] in {complete, complete + 1}
         assert path == list_checkpoints(run_dir)[-1]
-        remove_leftovers(run_dir)
+        remove_unfinished(run_dir)
         assert {item.name[:8] for item in path.parent.iterdir()} == {"samples-"}

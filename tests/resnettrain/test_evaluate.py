@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from resnettrain import (
 from resnettrain.evaluate import EvalResult, Evaluator, require_same_classes
 from resnettrain.gpu_augment import normalize
 from resnettrain.numerics import Numerics
+from resnettrain.stop import StopRequest
 from shardkit import iter_samples
 from tests.helpers.picture_sets import PictureSet, make_picture_set, tiny_config
 from wdsloader import LoaderConfig, TorchLoader, open_dataset
@@ -88,13 +90,18 @@ def test_class_lists_that_differ_are_refused_with_the_first_difference() -> None
 
 
 def test_a_shortfall_is_an_error_and_no_figure(val_set: PictureSet) -> None:
-    config = with_values(TrainConfig(), {"data": {"num_workers": 0}, "model": {"image_size": 32}})
-    with open_dataset([str(val_set.manifest)]) as dataset:
-        short = replace(dataset, counts=(*dataset.counts[:-1], dataset.counts[-1] + 1) if dataset.counts else None)
-        with Evaluator(dataset, config, numerics=CPU, num_classes=4) as evaluator:
-            evaluator._num_samples = sum(short.counts or ())  # noqa: SLF001  # what a wrong manifest would say
-            with pytest.raises(EvaluationError, match="101 samples were counted, the dataset has 102"):
-                evaluator.run(build_model("tiny", num_classes=4, seed=0))
+    config = with_values(
+        TrainConfig(), {"data": {"num_workers": 0, "batch_size": 16}, "model": {"image_size": 32, "num_classes": 4}}
+    )
+    model, stop = build_model("tiny", num_classes=4, seed=0), StopRequest()
+    stop.ask(signal.SIGTERM)
+    with (
+        open_dataset([str(val_set.manifest)]) as dataset,
+        Evaluator(dataset, config, numerics=CPU, num_classes=4) as evaluator,
+    ):
+        assert evaluator.run(model, stop=stop) is None
+        with pytest.raises(EvaluationError, match="85 samples were counted, the dataset has 101"):
+            evaluator.run(model)
 
 
 def test_a_checkpoint_gives_the_very_figures_that_validation_gave(

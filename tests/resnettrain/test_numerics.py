@@ -20,7 +20,7 @@ def test_cuda_gets_bf16_and_channels_last() -> None:
     assert (numerics.device.type, numerics.precision, numerics.channels_last) == ("cuda", "bf16", True)
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "mps"])
 def test_a_device_that_is_not_here_is_refused(device: str) -> None:
     with pytest.raises(ConfigError, match=r"runtime\.device: "):
         Numerics.of(RuntimeConfig(device=device))

@@ -18,6 +18,7 @@ from resnettrain import (
     TrainReport,
     TrainResult,
     find_checkpoint,
+    list_checkpoints,
     read_metrics,
     resume_config,
     to_toml,
@@ -149,6 +150,17 @@ def test_a_checkpoint_of_other_shards_is_refused(train_set: PictureSet, tmp_path
     other = make_picture_set(tmp_path / "other", counts=(50, 51))
     with pytest.raises(CheckpointError, match="another training shards"):
         train(tiny_config(other, tmp_path / "run"), resume=tmp_path / "run")
+
+
+def test_a_run_resumed_from_an_earlier_checkpoint_leaves_no_later_one_of_the_old_way(
+    train_set: PictureSet, tmp_path: Path
+) -> None:
+    config = tiny_config(train_set, tmp_path / "run", checkpoint__every_updates=1, schedule__max_samples=64)
+    first = train(config)
+    earlier = list_checkpoints(first.run_dir)[0]
+    stop = at_samples(48, lambda: signal.raise_signal(signal.SIGTERM))
+    train(with_overrides(config, ["optim.lr=0.01", "checkpoint.keep=1"]), resume=earlier, progress=stop)
+    assert find_checkpoint(first.run_dir)[1]["progress"]["samples"] == 48
 
 
 def test_a_missing_checkpoint_is_an_error_and_nothing_is_made(train_set: PictureSet, tmp_path: Path) -> None:

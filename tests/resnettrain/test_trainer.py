@@ -179,3 +179,11 @@ def test_shards_without_a_manifest_are_trained_on_at_a_constant_lr_with_a_warnin
     assert "the learning rate stays at its peak" in caplog.text
     assert {line["lr"] for line in read_metrics(result.run_dir) if line["kind"] == "train"} == {0.05}
     assert result.samples >= 96
+
+
+def test_an_epoch_without_a_whole_batch_is_an_error_and_no_training(train_set: PictureSet, tmp_path: Path) -> None:
+    config = tiny_config(train_set, tmp_path / "run", model__num_classes=4, data__batch_size=102)
+    with serve(train_set.manifest.parent) as server:
+        urls = tuple(f"{server.url}/{shard.name}" for shard in train_set.shards)
+        with pytest.raises(DataMismatchError, match="not one whole batch of 102"):
+            train(replace(config, data=replace(config.data, urls=urls)))

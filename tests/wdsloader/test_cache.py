@@ -41,13 +41,14 @@ def test_a_failed_fill_leaves_nothing_but_its_lock(tmp_path: Path) -> None:
     assert [path.suffix for path in tmp_path.iterdir()] in ([], [".lock"])
 
 
-def test_what_a_killed_process_left_is_overwritten(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     cache = ShardCache(tmp_path)
     path = cache.path_of("http://host/a.tar")
-    path.with_name(path.name + ".unfinished").write_bytes(b"a longer rest than the file")
+    left = path.with_name(f".unfinished-{path.name}-0123456789abcdef")
+    left.write_bytes(b"a longer rest than the file")
     path.with_name(path.name + ".lock").touch()
     assert cache.get("http://host/a.tar", lambda file: _write(file, b"abc")).read_bytes() == b"abc"
-    assert not path.with_name(path.name + ".unfinished").exists()
+    assert not left.exists()
 
 
 def test_a_file_of_the_wrong_length_is_fetched_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,9 @@ from shardkit import (
     ShardReadError,
     index_path_of,
     read_index,
+    read_manifest,
     write_index,
+    write_manifest,
 )
 from tests.helpers.http_server import Misdeed, serve
 from tests.helpers.packed import write_packed
@@ -28,8 +30,7 @@ def test_a_manifest_beside_the_shards_gives_counts_digest_and_classes(tmp_path: 
     dataset = open_dataset([str(tmp_path / "t-<00..02>.tar")])
     assert dataset.counts == (3, 0, 5)
     assert dataset.num_samples == 8
-    assert dataset.manifest is not None
-    assert dataset.digest == dataset.manifest.digest
+    assert dataset.digest == read_manifest(tmp_path / "t.manifest.json").digest
     assert dataset.classes == tuple("abcdefghij")
     assert dataset.packed_shuffled
     assert dataset.label_range() == (0, 4)
@@ -40,7 +41,7 @@ def test_the_digest_is_the_same_with_and_without_a_manifest(tmp_path: Path) -> N
     with_manifest = open_dataset([str(tmp_path / "t-*.tar")])
     (tmp_path / "t.manifest.json").unlink()
     without = open_dataset([str(tmp_path / "t-*.tar")])
-    assert without.manifest is None
+    assert without.classes is None
     assert without.digest == with_manifest.digest
 
 
@@ -106,16 +107,42 @@ def test_a_shard_of_another_size_than_its_index_says_is_stale(tmp_path: Path) ->
         open_dataset([str(path)])
 
 
-def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+def test_all_missing_shards_are_named_in_one_error(tmp_path: Path) -> None:
     write_packed(tmp_path, [3])
-    with pytest.raises(DatasetError, match=r"t-01\.tar: No such file"):
-        open_dataset([str(tmp_path / "t-{00..01}.tar")])
+    with pytest.raises(DatasetError, match=r"t-01\.tar, .*t-02\.tar: No such file \(2 of 3 shards\)"):
+        open_dataset([str(tmp_path / "t-{00..02}.tar")])
+    with pytest.raises(DatasetError, match=r"t-05\.tar and 94 more: No such file \(99 of 100 shards\)"):
+        open_dataset([str(tmp_path / "t-{00..99}.tar")])
 
 
 def test_a_shard_named_twice_is_refused(tmp_path: Path) -> None:
     write_packed(tmp_path, [3])
     with pytest.raises(DatasetError, match=r"t-00\.tar: named twice"):
         open_dataset([str(tmp_path / "t-00.tar"), str(tmp_path / "t-*.tar")])
+
+
+def test_a_shard_named_twice_in_two_spellings_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_packed(tmp_path, [3])
+    (tmp_path / "link.tar").symlink_to(tmp_path / "t-00.tar")
+    monkeypatch.chdir(tmp_path)
+    for other in ("./t-00.tar", str(tmp_path / "t-00.tar"), "link.tar"):
+        with pytest.raises(DatasetError, match=r"named twice, also as t-00\.tar"):
+            open_dataset(["t-00.tar", other])
+
+
+def test_shards_of_two_manifests_with_one_class_list_keep_it(tmp_path: Path) -> None:
+    write_packed(tmp_path / "a", [3])
+    write_packed(tmp_path / "b", [5])
+    assert open_dataset([str(tmp_path / "a"), str(tmp_path / "b")]).classes == tuple("abcdefghij")
+
+
+def test_shards_of_two_manifests_with_different_class_lists_are_refused(tmp_path: Path) -> None:
+    write_packed(tmp_path / "a", [3])
+    write_packed(tmp_path / "b", [5])
+    path = tmp_path / "b/t.manifest.json"
+    write_manifest(replace(read_manifest(path), classes=tuple("bacdefghij")), path, replace=True)
+    with pytest.raises(DatasetError, match=r"a/t\.manifest\.json and .*b/t\.manifest\.json have different class lists"):
+        open_dataset([str(tmp_path / "a"), str(tmp_path / "b")])
 
 
 def test_shards_without_a_single_sample_are_refused(tmp_path: Path) -> None:

@@ -95,12 +95,6 @@ class TestWithoutWorkers:
             assert sorted(keys) == [f"{n:06d}" for n in range(43)]
             assert sum(int(batch.weights.sum()) for batches in ranks for batch in batches) == 43
 
-    def test_the_global_random_state_of_torch_is_left_alone(self, dataset: Dataset) -> None:
-        before = torch.get_rng_state()
-        with TorchLoader(dataset, CONFIG) as loader:
-            list(loader)
-        assert torch.equal(torch.get_rng_state(), before)
-
 
 class TestResume:
     def test_a_resume_continues_bit_by_bit_with_any_number_of_workers(self, dataset: Dataset) -> None:
@@ -164,6 +158,12 @@ class TestWithWorkers:
         with TorchLoader(dataset, config) as alone, TorchLoader(dataset, replace(config, num_workers=3)) as loader:
             pairs = zip(epochs(alone, 2), epochs(loader, 2), strict=True)
             assert all(same(ours, theirs) for ours, theirs in pairs)
+
+    def test_the_global_random_state_of_torch_is_left_alone(self, dataset: Dataset) -> None:
+        before = torch.get_rng_state()
+        with TorchLoader(dataset, replace(CONFIG, num_workers=2)) as loader:
+            list(loader)
+        assert torch.equal(torch.get_rng_state(), before)
 
     def test_workers_live_on_from_epoch_to_epoch_and_none_is_left_after_close(self, dataset: Dataset) -> None:
         before = children()

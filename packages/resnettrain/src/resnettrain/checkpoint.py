@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 import pickle
-import secrets
 import zipfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from resnettrain.errors import CheckpointError, UnsafeCheckpointError
+from shardkit import atomic_file, remove_leftovers
 
 __all__ = [
     "checkpoint_path",
@@ -27,14 +25,14 @@ __all__ = [
     "latest",
     "list_checkpoints",
     "read_checkpoint",
-    "remove_leftovers",
+    "remove_unfinished",
     "rotate",
     "write_checkpoint",
 ]
 
 log = logging.getLogger(__name__)
 
-_PREFIX, _SUFFIX, _TEMPORARY = "samples-", ".pt", ".tmp-"
+_PREFIX, _SUFFIX = "samples-", ".pt"
 # Ours are zips; a file that opens with this byte is a bare pickle, which is a program.
 _PICKLE_MARK = b"\x80"
 _UNSAFE = "not a safe checkpoint: it asks for code to be run on loading, and nothing in it was run."
@@ -46,25 +44,18 @@ def checkpoint_path(folder: Path, *, samples: int) -> Path:
 
 
 def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a checkpoint: temporary file, fsync, rename, fsync of the folder.
+    """Write a checkpoint whole or not at all; an earlier file of that name stays until the new one is complete.
 
-    An earlier file of that name stays until the rename.
     Raises: CheckpointError: it cannot be written (disk full, no right); nothing half-made is left.
     """
+    # By way of memory: torch hides why a file could not be written.
     buffer = io.BytesIO()
     torch.save(dict(content), buffer)
-    temporary = path.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}{_SUFFIX}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:
+        with atomic_file(path, replace=True) as file:
             file.write(buffer.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        _sync_folder(path.parent)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
         reason = error.strerror or str(error)
         raise CheckpointError(f"{path}: could not be written ({reason}). Earlier checkpoints are untouched.") from error
 
@@ -122,17 +113,21 @@ def find_checkpoint(path: Path) -> tuple[Path, dict[str, Any]]:
     return latest(path) if path.is_dir() else (path, read_checkpoint(path))
 
 
-def rotate(run_dir: Path, *, keep: int) -> None:
-    """Delete all but the newest `keep` checkpoints of a run."""
-    for path in list_checkpoints(run_dir)[:-keep]:
+def rotate(run_dir: Path, *, newest: Path, keep: int) -> None:
+    """Delete all checkpoints of a run but `newest` and the `keep` - 1 before it.
+
+    Later ones are of a run that was resumed from before them: it has taken another way, and they would be found first.
+    """
+    paths = list_checkpoints(run_dir)
+    kept = [path for path in paths if path.name <= newest.name][-keep:]
+    for path in set(paths).difference(kept):
         path.unlink(missing_ok=True)
 
 
-def remove_leftovers(run_dir: Path) -> None:
-    """Delete temporary files that a killed run left behind."""
-    for path in (run_dir / "checkpoints").glob(f"{_TEMPORARY}*"):
+def remove_unfinished(run_dir: Path) -> None:
+    """Delete what a run that was killed while saving left behind."""
+    for path in remove_leftovers(run_dir / "checkpoints", name_prefix=_PREFIX):
         log.info("%s: removed, left over by a run that was killed while saving", path)
-        path.unlink(missing_ok=True)
 
 
 def _check_kind(path: Path) -> None:
@@ -151,11 +146,3 @@ def _check_sums(path: Path) -> None:
         damaged = archive.testzip()
     if damaged is not None:
         raise CheckpointError(f"wrong checksum of '{damaged}'")
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

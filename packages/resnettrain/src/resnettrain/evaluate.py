@@ -166,12 +166,18 @@ def require_label_range(dataset: Dataset, *, num_classes: int) -> None:
     Raises: DataMismatchError: naming the range found and the one allowed.
     """
     found = dataset.label_range()
-    if found is not None and found[0] < 0:
-        raise DataMismatchError(f"{dataset.urls[0]}: there are samples without an integer label. Mend or remove them.")
-    if found is not None and not 0 <= found[0] <= found[1] < num_classes:
+    if found is None:
+        return
+    lowest, highest = found
+    if lowest < 0:
         raise DataMismatchError(
-            f"{dataset.urls[0]}: labels {found[0]}..{found[1]} are outside 0..{num_classes - 1}. "
-            f"Set model.num_classes={found[1] + 1}, or mend the labels."
+            f"{dataset.urls[0]}: there are samples without an integer label. `wds validate` names them: mend or remove "
+            "them."
+        )
+    if highest >= num_classes:
+        raise DataMismatchError(
+            f"{dataset.urls[0]}: labels {lowest}..{highest} are outside 0..{num_classes - 1}. "
+            f"Set model.num_classes={highest + 1}, or mend the labels."
         )
 
 

@@ -58,9 +58,7 @@ class Totals:
     """Sums over an evaluation: loss, right at 1, right at 5, count. float64 on the device, one read at the end."""
 
     def __init__(self, *, device: torch.device) -> None:
-        # MPS has no float64; float32 counts exactly to 2**24 samples.
-        kind = torch.float32 if device.type == "mps" else torch.float64
-        self._sums_4 = torch.zeros(4, dtype=kind, device=device)
+        self._sums_4 = torch.zeros(4, dtype=torch.float64, device=device)
 
     def add(self, logits_NK: Tensor, labels_N: Tensor, *, weights_N: Tensor) -> None:
         """Add a batch; rows of weight 0 add nothing, whatever is in them."""

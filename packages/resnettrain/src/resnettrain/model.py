@@ -15,14 +15,14 @@ from resnettrain.errors import ConfigError
 
 __all__ = ["build_model", "count_parameters", "model_names", "parameter_groups"]
 
-TINY = "tiny"
+_TINY = "tiny"
 # These two answer with a tuple while training unless told otherwise.
 _WITHOUT_AUXILIARY = {"googlenet", "inception_v3"}
 
 
 def model_names() -> list[str]:
     """Return every name `build_model` takes, sorted."""
-    return sorted([TINY, *torchvision.models.list_models(module=torchvision.models)])
+    return sorted([_TINY, *torchvision.models.list_models(module=torchvision.models)])
 
 
 def build_model(name: str, *, num_classes: int, seed: int) -> nn.Module:
@@ -34,13 +34,13 @@ def build_model(name: str, *, num_classes: int, seed: int) -> nn.Module:
     names = model_names()
     if name not in names:
         near = difflib.get_close_matches(name, names, n=3)
-        hint = f"Nearest: {', '.join(near)}." if near else f"There are {len(names)}, such as resnet50 and {TINY}."
+        hint = f"Nearest: {', '.join(near)}." if near else f"There are {len(names)}, such as resnet50 and {_TINY}."
         raise ConfigError(f"model.name: there is no '{name}'. {hint}")
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         torch.manual_seed(seed)
         # torchvision's note on slow initialisation of its two oldest models tells the user nothing to act on.
         warnings.simplefilter("ignore", FutureWarning)
-        if name == TINY:
+        if name == _TINY:
             return cast(nn.Module, ResNet(BasicBlock, [1, 1, 1, 1], num_classes=num_classes))
         extra: dict[str, Any] = {"aux_logits": False, "init_weights": True} if name in _WITHOUT_AUXILIARY else {}
         return cast(nn.Module, torchvision.models.get_model(name, weights=None, num_classes=num_classes, **extra))

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from resnettrain.checkpoint import checkpoint_path, find_checkpoint, remove_leftovers, rotate, write_checkpoint
+from resnettrain.checkpoint import checkpoint_path, find_checkpoint, remove_unfinished, rotate, write_checkpoint
 from resnettrain.config import TrainConfig
 from resnettrain.errors import CheckpointError, ConfigError
 from resnettrain.evaluate import EvalResult, Evaluator, require_label_range, require_same_classes
@@ -84,7 +84,7 @@ class Run:
         return self.feed.epoch_batches is not None and self.state.batch >= self.feed.epoch_batches
 
     def save(self) -> None:
-        """Write a checkpoint of this moment and drop the oldest.
+        """Write a checkpoint of this moment and drop the oldest, and any that a resume from before them left behind.
 
         Raises: NonFiniteLossError: the weights come from a run that should have stopped; nothing is written.
         """
@@ -101,7 +101,7 @@ class Run:
             metrics_lines=self.log.num_lines,
         )
         write_checkpoint(path, content)
-        rotate(self.log.run_dir, keep=self.config.checkpoint.keep)
+        rotate(self.log.run_dir, newest=path, keep=self.config.checkpoint.keep)
         self.last_checkpoint = path
         self.save_s += self.meter.now() - begin
         self.progress(CheckpointSaved(path=path, samples=self.state.samples))
@@ -211,14 +211,16 @@ def _assemble(
     window = Window(config.log.window_steps)
     state = TrainState()
     if found is not None:
-        state = unpack_content(found[1], model=model, optimizer=optimizer, window=window, device=numerics.device)
+        state = unpack_content(
+            found[1], path=found[0], model=model, optimizer=optimizer, window=window, device=numerics.device
+        )
         _set_decay(optimizer, config)
     run_dir = config.run_dir or new_run_dir(config.recipe)
     keep_lines = None
     if found is not None and _same_place(run_dir, _home(found[0])):
         keep_lines = int(found[1]["metrics_lines"])
     run_log = RunLog(run_dir, config_toml=to_toml(replace(config, run_dir=None)), keep_lines=keep_lines)
-    remove_leftovers(run_dir)
+    remove_unfinished(run_dir)
     return Run(
         config=config,
         numerics=numerics,

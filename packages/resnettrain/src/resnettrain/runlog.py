@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from resnettrain.errors import RunFolderError
+from shardkit import write_atomically
 
 __all__ = ["SCHEMA_VERSION", "RunLog", "new_run_dir", "read_metrics"]
 
@@ -58,9 +58,9 @@ class RunLog:
         path = run_dir / "metrics.jsonl"
         try:
             self.checkpoint_dir.mkdir(parents=True, exist_ok=True)
-            _replace_text(run_dir / "config.toml", config_toml)
+            write_atomically(run_dir / "config.toml", config_toml.encode(), replace=True)
             kept = _whole_lines(path)[:keep_lines] if keep_lines is not None and path.exists() else []
-            _replace_text(path, "".join(kept))
+            write_atomically(path, "".join(kept).encode(), replace=True)
             self._file = path.open("a", encoding="utf-8")
         except OSError as error:
             raise RunFolderError(f"{run_dir}: cannot write the run folder ({error.strerror}).") from error
@@ -91,12 +91,3 @@ def _plain(value: object) -> object:
 def _whole_lines(path: Path) -> list[str]:
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     return [line for line in lines if line.endswith("\n")]
-
-
-def _replace_text(path: Path, text: str) -> None:
-    temporary = path.with_name(f".tmp-{path.name}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

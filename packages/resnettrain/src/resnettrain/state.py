@@ -73,7 +73,7 @@ def pack_content(
     config: TrainConfig, metrics_lines: int,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the content of a checkpoint: plain values and tensors only, so that it loads with weights_only."""
-    progress = asdict(state)
+    progress, device = asdict(state), next(model.parameters()).device
     loader = progress.pop("loader")
     return {
         "format": _FORMAT,
@@ -87,7 +87,8 @@ def pack_content(
         "optimizer": optimizer.state_dict(),
         "rng": {
             "torch": torch.get_rng_state(),
-            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            # Of the run's device alone: to ask the others would open each of them.
+            "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
         },
         "progress": progress,
         "loader": loader,
@@ -101,6 +102,7 @@ def pack_content(
 def unpack_content(
     content: Mapping[str, Any],
     *,
+    path: Path,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     window: Window,
@@ -114,11 +116,11 @@ def unpack_content(
         model.load_state_dict(content["model"])
         optimizer.load_state_dict(content["optimizer"])
     except (RuntimeError, ValueError) as error:
-        raise CheckpointError(f"the checkpoint does not fit the model or the optimizer: {error}") from error
+        raise CheckpointError(f"{path}: does not fit the model or the optimizer: {error}") from error
     window.load(content["window"], device=device)
     torch.set_rng_state(content["rng"]["torch"])
-    if device.type == "cuda" and len(content["rng"]["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(content["rng"]["cuda"])
+    if device.type == "cuda" and content["rng"]["cuda"] is not None:
+        torch.cuda.set_rng_state(content["rng"]["cuda"], device)
     return TrainState(**content["progress"], loader=content["loader"])
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 import signal
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from resnettrain.config import TrainConfig
+from resnettrain.errors import DataMismatchError
 from resnettrain.evaluate import EvalResult
 from resnettrain.metrics import weighted_loss
 from resnettrain.numerics import Numerics, global_switches
@@ -32,8 +33,8 @@ class TrainResult:
     """How a run ended. "capped": `max_samples` or `max_updates` ended it; "interrupted": `signal` did, work is saved.
 
     `loss` and `top1` are the means of the last steps, None before the first; `val` is the last validation. `seconds`
-    is all of it, of which `wait_s`, `val_s` and `save_s` went to data, validation and checkpoints; `images_per_s`
-    leaves the last two out.
+    counts from when the run was open; of it `wait_s`, `val_s` and `save_s` went to data, validation and checkpoints.
+    `images_per_s` leaves the last two out.
     """
 
     outcome: Outcome
@@ -148,6 +149,12 @@ def _close_epoch(run: Run, *, ending: Outcome | None) -> Outcome | None:
     state = run.state
     if ending == "interrupted":
         return ending
+    if ending is None and state.batch == 0:
+        # Else every epoch would pass without a step, and the fresh weights be called trained.
+        raise DataMismatchError(
+            f"{run.config.data.urls[0]}: an epoch gave not one whole batch of {run.config.data.batch_size}. Lower "
+            "data.batch_size or data.num_workers (without a manifest each worker fills batches from shards of its own)."
+        )
     run.guard.check()
     if run.config.log.at_epoch_end and state.reported != state.samples:
         _report(run, lr=run.optimizer.param_groups[0]["lr"])
@@ -185,19 +192,7 @@ def _report(run: Run, *, lr: float) -> None:
         eta_s=left / images_per_s if left is not None and images_per_s > 0 else None,
     )
     state.reported = state.samples
-    run.log.write(
-        "train",
-        {
-            "epoch": report.epoch,
-            "batch": report.batch,
-            "samples": report.samples,
-            "loss": loss,
-            "top1": top1,
-            "lr": lr,
-            "images_per_s": images_per_s,
-            "wait_share": wait_share,
-        },
-    )
+    run.log.write("train", {name: figure for name, figure in asdict(report).items() if name != "eta_s"})
     run.progress(report)
 
 
@@ -205,20 +200,18 @@ def _report_validation(run: Run, result: EvalResult) -> None:
     state = run.state
     is_best = state.best_top1 is None or result.top1 > state.best_top1
     state.best_top1 = result.top1 if is_best else state.best_top1
-    figures = {"count": result.count, "top1": result.top1, "top5": result.top5, "loss": result.loss}
-    run.log.write("val", {"epoch": state.epoch, "samples": state.samples, **figures, "seconds": result.seconds})
-    run.progress(
-        ValReport(
-            epoch=state.epoch,
-            samples=state.samples,
-            count=result.count,
-            top1=result.top1,
-            top5=result.top5,
-            loss=result.loss,
-            seconds=result.seconds,
-            is_best=is_best,
-        )
+    report = ValReport(
+        epoch=state.epoch,
+        samples=state.samples,
+        count=result.count,
+        top1=result.top1,
+        top5=result.top5,
+        loss=result.loss,
+        seconds=result.seconds,
+        is_best=is_best,
     )
+    run.log.write("val", {name: figure for name, figure in asdict(report).items() if name != "is_best"})
+    run.progress(report)
 
 
 def _samples_left(run: Run) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardkit.atomic import atomic_file, remove_leftovers, write_atomically
 from shardkit.errors import (
     IndexFileError,
     ManifestError,
@@ -91,6 +92,7 @@ __all__ = [
     "SourceSample",
     "UnusableSourcesError",
     "WorkerDiedError",
+    "atomic_file",
     "build_index",
     "check_shards",
     "check_together",
@@ -117,11 +119,13 @@ __all__ = [
     "printable",
     "read_index",
     "read_manifest",
+    "remove_leftovers",
     "repeated_keys",
     "seeded_permutation",
     "seeded_words",
     "split_name",
     "to_rgb",
+    "write_atomically",
     "write_index",
     "write_manifest",
 ]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from shardkit.errors import OutputExistsError, ShardkitError
+from shardkit.errors import OutputExistsError
 
 __all__ = ["atomic_file", "exclusive", "remove_leftovers", "sync_folder", "write_atomically"]
 
@@ -46,7 +46,8 @@ def atomic_file(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
                 _publish_new(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and not isinstance(error, ShardkitError) and error.filename is None:
+        # An OSError without a number is no system's: its message is its own, and a file name would replace it.
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             error.filename = str(path)
         raise
     sync_folder(path.parent)

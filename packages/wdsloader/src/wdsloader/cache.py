@@ -1,14 +1,13 @@
 """A folder of shards brought from elsewhere: each file whole or absent, fetched once however many processes ask.
 
 Owns names, locks and the step from a download to a file; what a URL delivers is ``fetch``'s. A kill -9 leaves at most
-an unfinished file that the next fill of the same name overwrites, and a lock that the system has released.
+an unfinished file that the next fill of the same name removes, and a lock that the system has released.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from filelock import FileLock
+
+from shardkit import atomic_file, remove_leftovers
 
 __all__ = ["ShardCache"]
 
@@ -67,19 +68,7 @@ def _is_whole(path: Path, num_bytes: int | None) -> bool:
 
 
 def _fill(path: Path, fill: Callable[[BinaryIO], None]) -> None:
-    """Write to the one unfinished name that the lock guards, make it durable, and give it its own name."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    try:
-        with open(unfinished, "wb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Write the file whole or not at all; the caller holds its lock."""
+    remove_leftovers(path.parent, name_prefix=path.name)
+    with atomic_file(path, replace=True) as file:
+        fill(file)

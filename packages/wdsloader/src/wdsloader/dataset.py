@@ -7,10 +7,11 @@ use (local shards). Remote shards without a manifest have no counts: the loader 
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -41,21 +42,25 @@ __all__ = ["Dataset", "open_dataset"]
 
 log = logging.getLogger(__name__)
 
+# A message names no more missing shards than fit on a screen.
+_SHOWN_SHARDS = 5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
     """The shards that some patterns name.
 
     ``urls``: paths and URLs in listed order. ``counts``: samples of each, None in the inexact mode. ``digest``: the
-    identity of the data, None likewise. ``manifest``: the one that lists every shard, or None. ``packed_shuffled``:
-    whether a manifest says that the samples were packed in shuffled order. ``table``: what workers need.
+    identity of the data, None likewise. ``classes``: their names in the order of their numbers, None unless manifests
+    have them for every shard. ``packed_shuffled``: whether manifests say so of every shard. ``table``: what workers
+    need.
     """
 
     urls: tuple[str, ...]
     counts: tuple[int, ...] | None
     digest: str | None
     table: ShardTable
-    manifest: Manifest | None = None
+    classes: tuple[str, ...] | None = None
     packed_shuffled: bool = False
     _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False, compare=False)
 
@@ -68,11 +73,6 @@ class Dataset:
     def remote(self) -> bool:
         """Whether any shard has to be fetched."""
         return any(is_remote(url) for url in self.urls)
-
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        """The names of the classes in the order of their numbers, where a manifest has them."""
-        return self.manifest.classes if self.manifest is not None and self.manifest.classes else None
 
     def label_range(self) -> tuple[int, int] | None:
         """Return the smallest and the largest label; -1 is a sample without one. None: remote, or no counts.
@@ -99,11 +99,11 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """The shards in order, each with its record where a manifest lists it; the manifests in use."""
+    """The shards in order, each with its record where a manifest lists it; the manifests in use, where each lies."""
 
     urls: tuple[str, ...]
     records: tuple[ShardRecord | None, ...]
-    manifests: tuple[Manifest, ...]
+    manifests: dict[str, Manifest]
 
 
 def open_dataset(patterns: Sequence[str], *, cache_dir: Path | None = None, exact: bool = False) -> Dataset:
@@ -113,51 +113,58 @@ def open_dataset(patterns: Sequence[str], *, cache_dir: Path | None = None, exac
         cache_dir: where remote shards are kept; None: a temporary folder for this run.
         exact: refuse a dataset whose sample counts are not known.
     Raises: PatternError: nothing matches. DatasetError: shards that are missing, empty altogether, stale, given twice,
-        or of an unknown scheme; unknown counts with ``exact``. FetchError. ShardReadError: a shard that
-        cannot be indexed.
+        of different class lists, or of an unknown scheme; unknown counts with ``exact``. FetchError. ShardReadError: a
+        shard that cannot be indexed.
     """
     urls = expand_patterns(patterns)
-    temporary = None
-    if cache_dir is None and any(is_url(url) for url in urls):
-        temporary = tempfile.TemporaryDirectory(prefix="wdsloader-", ignore_cleanup_errors=True)
-        log.info("no cache folder given: remote shards are kept in %s until this run ends", temporary.name)
-    folder = cache_dir if temporary is None else Path(temporary.name)
-    fetcher = None if folder is None else Fetcher(folder)
+    if cache_dir is not None or not any(is_url(url) for url in urls):
+        return _open(urls, cache_dir=cache_dir, fetcher=None if cache_dir is None else Fetcher(cache_dir), exact=exact)
+    temporary = tempfile.TemporaryDirectory(prefix="wdsloader-", ignore_cleanup_errors=True)
+    log.info("no cache folder given: remote shards are kept in %s until this run ends", temporary.name)
+    try:
+        dataset = _open(urls, cache_dir=None, fetcher=Fetcher(Path(temporary.name)), exact=exact)
+    except BaseException:
+        temporary.cleanup()
+        raise
+    return replace(dataset, _temporary=temporary)
+
+
+def _open(urls: Sequence[str], *, cache_dir: Path | None, fetcher: Fetcher | None, exact: bool) -> Dataset:
     listing = _list_shards(urls, fetcher)
     unknown = [u for u, record in zip(listing.urls, listing.records, strict=True) if is_remote(u) and record is None]
     if unknown:
         _say_inexact(unknown, exact=exact)
         entries = tuple(ShardEntry(url=url, num_samples=0) for url in listing.urls)
-        table = ShardTable(entries, fetcher)
-        return Dataset(urls=listing.urls, counts=None, digest=None, table=table, _temporary=temporary)
+        return Dataset(urls=listing.urls, counts=None, digest=None, table=ShardTable(entries, fetcher))
+    classes = _common_classes(listing.manifests)
     records, entries = _count(listing, cache_dir)
     counts = tuple(record.num_samples for record in records)
     if not sum(counts):
         raise DatasetError(f"{mask_url(listing.urls[0])}: {len(counts)} shards without a single sample")
+    all_listed = None not in listing.records
     return Dataset(
         urls=listing.urls,
         counts=counts,
         digest=dataset_digest(records),
         table=ShardTable(entries, fetcher),
-        manifest=listing.manifests[0] if len(listing.manifests) == 1 and None not in listing.records else None,
-        packed_shuffled=None not in listing.records and all(m.shuffled for m in listing.manifests),
-        _temporary=temporary,
+        classes=classes if all_listed else None,
+        packed_shuffled=all_listed and all(m.shuffled for m in listing.manifests.values()),
     )
 
 
 def _list_shards(locations: Iterable[str], fetcher: Fetcher | None) -> _Listing:
     """Look up every shard in the manifests: local ones in their folder's, remote ones in the one they were named by."""
-    folders: dict[Path, list[tuple[Path, Manifest]]] = {}
+    folders: dict[Path, _Folder] = {}
     urls: list[str] = []
     records: list[ShardRecord | None] = []
-    manifests: dict[int, Manifest] = {}
+    manifests: dict[str, Manifest] = {}
+    missing: list[str] = []
     for location in locations:
         if is_url(location) and not is_remote(location):
             scheme = location.partition(":")[0]
             raise DatasetError(f"{mask_url(location)}: '{scheme}:' is not read yet; local paths, http and https are")
         if is_remote(location) and fetcher is not None and location.partition("?")[0].endswith(MANIFEST_SUFFIX):
-            manifest = _remote_manifest(location, fetcher)
-            manifests[id(manifest)] = manifest
+            manifest = manifests[location] = _remote_manifest(location, fetcher)
             urls += [urljoin(location, record.name) for record in manifest.shards]
             records += manifest.shards
         elif is_remote(location):
@@ -166,16 +173,52 @@ def _list_shards(locations: Iterable[str], fetcher: Fetcher | None) -> _Listing:
         else:
             path = Path(location)
             if path.parent not in folders:
-                folders[path.parent] = _manifests_in(path.parent)
-            found = _record_of(path, folders[path.parent])
+                folders[path.parent] = _Folder(path.parent)
+            try:
+                found = folders[path.parent].record_of(path)
+            except FileNotFoundError:
+                missing.append(location)
+                continue
             if found is not None:
-                manifests[id(found[0])] = found[0]
+                manifests[str(found[0])] = found[1]
             urls.append(location)
-            records.append(None if found is None else found[1])
-    repeated = next((url for url in urls if urls.count(url) > 1), None) if len(set(urls)) < len(urls) else None
-    if repeated is not None:
-        raise DatasetError(f"{mask_url(repeated)}: named twice. Name every shard once")
-    return _Listing(tuple(urls), tuple(records), tuple(manifests.values()))
+            records.append(None if found is None else found[2])
+    _require_all(missing, num_shards=len(urls) + len(missing))
+    _require_once(urls)
+    return _Listing(tuple(urls), tuple(records), manifests)
+
+
+def _require_all(missing: Sequence[str], *, num_shards: int) -> None:
+    """Refuse missing shards, all in one error."""
+    if missing:
+        more = f" and {len(missing) - _SHOWN_SHARDS} more" if len(missing) > _SHOWN_SHARDS else ""
+        names = ", ".join(missing[:_SHOWN_SHARDS])
+        raise DatasetError(f"{names}{more}: No such file ({len(missing)} of {num_shards} shards)")
+
+
+def _require_once(urls: Iterable[str]) -> None:
+    """Refuse a shard that is named twice, however it is spelled."""
+    seen: dict[str, str] = {}
+    for url in urls:
+        first = seen.setdefault(url if is_remote(url) else os.path.realpath(url), url)
+        if first is not url:
+            also = "" if first == url else f", also as {mask_url(first)}"
+            raise DatasetError(f"{mask_url(url)}: named twice{also}. Name every shard once")
+
+
+def _common_classes(manifests: Mapping[str, Manifest]) -> tuple[str, ...] | None:
+    """Return the class list that all manifests have, None where none has one.
+
+    Raises: DatasetError: two differ, so that one number would mean two classes.
+    """
+    named = [(place, manifest.classes) for place, manifest in manifests.items() if manifest.classes]
+    for place, classes in named:
+        if classes != named[0][1]:
+            raise DatasetError(
+                f"{mask_url(named[0][0])} and {mask_url(place)} have different class lists ({len(named[0][1])} and "
+                f"{len(classes)} classes): one label would mean two classes. Pack both with one class list"
+            )
+    return named[0][1] if named else None
 
 
 def _remote_manifest(url: str, fetcher: Fetcher) -> Manifest:
@@ -185,30 +228,39 @@ def _remote_manifest(url: str, fetcher: Fetcher) -> Manifest:
         raise DatasetError(f"{mask_url(url)}: {error}") from error
 
 
-def _manifests_in(folder: Path) -> list[tuple[Path, Manifest]]:
-    try:
-        return manifests_in(folder)
-    except ShardkitError as error:
-        raise DatasetError(str(error)) from error
+class _Folder:
+    """What the manifests of one folder say of its shards."""
 
+    def __init__(self, folder: Path) -> None:
+        self._listed: dict[str, list[tuple[Path, Manifest, ShardRecord]]] = {}
+        try:
+            manifests = manifests_in(folder)
+        except ShardkitError as error:
+            raise DatasetError(str(error)) from error
+        for file, manifest in manifests:
+            for record in manifest.shards:
+                self._listed.setdefault(record.name, []).append((file, manifest, record))
 
-def _record_of(path: Path, manifests: list[tuple[Path, Manifest]]) -> tuple[Manifest, ShardRecord] | None:
-    """Return what a manifest says of a local shard, None where none lists it.
+    def record_of(self, path: Path) -> tuple[Path, Manifest, ShardRecord] | None:
+        """Return (manifest file, manifest, record) of a shard, None where none lists it.
 
-    Raises: DatasetError: the shard is missing, or has another size than the manifests that list it say.
-    """
-    try:
-        num_bytes = path.stat().st_size
-    except OSError as error:
-        raise DatasetError(f"{path}: {error.strerror}") from error
-    listed = [(file, m, record) for file, m in manifests for record in m.shards if record.name == path.name]
-    for _, manifest, record in listed:
-        if record.num_bytes == num_bytes:
-            return manifest, record
-    if listed:
-        file, _, record = listed[0]
-        raise stale(str(path), f"has {num_bytes} bytes, {file.name} says {record.num_bytes}")
-    return None
+        Raises: FileNotFoundError. DatasetError: the shard cannot be looked at, or has another size than the manifests
+            that list it say.
+        """
+        try:
+            num_bytes = path.stat().st_size
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise DatasetError(f"{path}: {error.strerror}") from error
+        listed = self._listed.get(path.name, [])
+        for entry in listed:
+            if entry[2].num_bytes == num_bytes:
+                return entry
+        if listed:
+            file, _, record = listed[0]
+            raise stale(str(path), f"has {num_bytes} bytes, {file.name} says {record.num_bytes}")
+        return None
 
 
 def _count(listing: _Listing, cache_dir: Path | None) -> tuple[tuple[ShardRecord, ...], tuple[ShardEntry, ...]]:

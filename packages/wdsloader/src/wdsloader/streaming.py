@@ -2,7 +2,8 @@
 
 Openly weaker than the exact order: ranks and workers enter it through the split, epochs have no known length, ranks may
 make different numbers of steps, and there is no resume inside an epoch. What is left: every sample of the shards once
-an epoch, equal order for equal seed and layout, and a new order each epoch.
+an epoch (with tail="drop" less what fills no batch of its worker), equal order for equal seed and layout, and a new
+order each epoch.
 """
 
 from __future__ import annotations
