@@ -19,3 +19,15 @@ def test_memory_format_is_the_one_asked_for() -> None:
     images = torch.zeros((2, 5, 7, 3), dtype=torch.uint8)
     assert normalize(images, channels_last=False).is_contiguous()
     assert normalize(images, channels_last=True).is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.cuda
+def test_normalize_does_not_wait_for_the_device() -> None:
+    images = torch.zeros((2, 5, 7, 3), dtype=torch.uint8, device="cuda")
+    normalize(images, channels_last=True)
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        normalize(images, channels_last=True)
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)

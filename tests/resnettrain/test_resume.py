@@ -82,14 +82,15 @@ def killed(train_set: PictureSet, val_set: PictureSet, tmp_path_factory: pytest.
     return folder
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_run_killed_in_mid_epoch_and_resumed_ends_with_the_same_bits(
-    killed: Path, alone: TrainResult, num_workers: int
+@pytest.mark.parametrize(("num_workers", "workers_then"), [(0, 2), (2, 0)])
+def test_a_run_killed_in_mid_epoch_and_resumed_with_other_workers_ends_with_the_same_bits(
+    killed: Path, alone: TrainResult, num_workers: int, workers_then: int
 ) -> None:
     run_dir = killed / str(num_workers)
     path, content = find_checkpoint(run_dir)
     assert (content["progress"]["samples"], content["progress"]["batch"]) == (128, 2)
-    resumed = train(resume_config(path), resume=run_dir)
+    config = with_overrides(resume_config(path), [f"data.num_workers={workers_then}"])
+    resumed = train(config, resume=run_dir)
     assert (resumed.outcome, resumed.run_dir) == ("completed", run_dir)
     assert_equal(learnt(resumed.checkpoint), learnt(alone.checkpoint))
     assert losses(resumed.run_dir) == losses(alone.run_dir)

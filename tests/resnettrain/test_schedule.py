@@ -28,6 +28,22 @@ def test_seed_keeps_its_lr_for_ever(samples: int) -> None:
     assert lr_at(samples, schedule=make_schedule(recipe("seed"), epoch_samples=128192)) == 0.01
 
 
+def test_without_a_warmup_the_first_update_has_the_peak_and_the_last_one_more_than_nothing() -> None:
+    schedule = make_schedule(
+        resolve_config(flags={"optim.lr": 0.4, "schedule.epochs": 1, "schedule.warmup_epochs": 0.0}), epoch_samples=1024
+    )
+    assert (schedule.warmup_samples, schedule.total_samples) == (0, 1024)
+    assert lr_at(0, schedule=schedule) == 0.4
+    assert 0 < lr_at(1024 - 64, schedule=schedule) < 0.01
+
+
+def test_an_epoch_of_one_has_an_eighth_of_warmup_and_ends_at_nothing() -> None:
+    schedule = make_schedule(resolve_config(flags={"optim.lr": 0.4, "schedule.epochs": 1}), epoch_samples=1024)
+    assert schedule.warmup_samples == 128
+    assert [lr_at(samples, schedule=schedule) for samples in (0, 128)] == pytest.approx([0.04, 0.4])
+    assert lr_at(1024, schedule=schedule) == pytest.approx(0)
+
+
 def test_a_cap_does_not_change_the_curve() -> None:
     capped = resolve_config(flags={"schedule.max_samples": 64})
     assert make_schedule(capped, epoch_samples=1000) == make_schedule(recipe("default"), epoch_samples=1000)

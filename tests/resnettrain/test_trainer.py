@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,15 @@ def test_a_seed_run_cannot_be_resumed(train_set: PictureSet, tmp_path: Path) -> 
     config = tiny_config(train_set, tmp_path / "run", data__pipeline="source")
     with pytest.raises(ConfigError, match="cannot be resumed"):
         train(config, resume=tmp_path / "run")
+
+
+@pytest.mark.parametrize("setting", ["augment.flip=false", "data.lanes=4", "data.exact=true"])
+def test_a_setting_that_the_sources_pipeline_passes_over_is_refused(
+    train_set: PictureSet, tmp_path: Path, setting: str
+) -> None:
+    config = tiny_config(train_set, tmp_path / "run", data__pipeline="source")
+    with pytest.raises(ConfigError, match=setting.partition("=")[0].removesuffix(".flip")):
+        train(with_overrides(config, [setting]))
 
 
 def test_no_shards_are_refused(train_set: PictureSet, tmp_path: Path) -> None:
@@ -187,3 +197,16 @@ def test_an_epoch_without_a_whole_batch_is_an_error_and_no_training(train_set: P
         urls = tuple(f"{server.url}/{shard.name}" for shard in train_set.shards)
         with pytest.raises(DataMismatchError, match="not one whole batch of 102"):
             train(replace(config, data=replace(config.data, urls=urls)))
+
+
+def test_shards_that_do_not_say_their_classes_give_the_model_a_thousand_with_a_line(
+    train_set: PictureSet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copies = [shutil.copy(shard, tmp_path) for shard in train_set.shards]
+    config = tiny_config(
+        train_set, tmp_path / "run", data__urls=[str(copy) for copy in copies], schedule__max_samples=16
+    )
+    with caplog.at_level(logging.INFO, logger="resnettrain"):
+        result = train(config)
+    assert "no class list: the model gets 1000" in caplog.text
+    assert learnt(result.checkpoint)["model"]["fc.bias"].shape == (1000,)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -235,6 +236,16 @@ class TestRemote:
     def test_a_manifest_that_is_not_there_is_an_error(self, tmp_path: Path) -> None:
         with serve(tmp_path) as server, pytest.raises(FetchError, match=r"t\.manifest\.json: status 404"):
             open_dataset([server.url + "/t.manifest.json"], cache_dir=tmp_path)
+
+    def test_a_dataset_that_cannot_be_opened_leaves_no_temporary_folder(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "temporary").mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+        with serve(tmp_path) as server, pytest.raises(FetchError) as caught:
+            open_dataset([server.url + "/t.manifest.json"])
+        assert caught.value.status == 404
+        assert list((tmp_path / "temporary").iterdir()) == []
 
     def test_json_that_is_no_manifest_is_an_error_with_its_url(self, tmp_path: Path) -> None:
         with serve(tmp_path) as server:

@@ -132,8 +132,8 @@ class SourceFeed:
         for images, labels in self._loader:
             require_labels(labels, num_classes=self._num_classes, keys=())
             yield DeviceBatch(
-                images=images.to(device),
-                labels=labels.to(device),
+                images=_move(images, device),
+                labels=_move(labels, device),
                 weights=torch.ones(len(labels), device=device),
                 keys=(),
                 size=len(labels),
@@ -181,6 +181,8 @@ def require_labels(labels_N: Tensor, *, num_classes: int, keys: tuple[str | None
 
 
 def _move(tensor: Tensor, device: torch.device) -> Tensor:
+    # From pinned memory the copy waits for nothing; from any other it waits for the device, and would count as waiting
+    # for data.
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -17,7 +19,16 @@ def normalize(images_NHWC: Tensor, *, channels_last: bool) -> Tensor:
     Equal to torchvision's ToTensor and Normalize to 1e-6.
     Args: images_NHWC: uint8.  channels_last: keep NHWC in memory, which makes the turn of the axes free.
     """
-    scale = torch.tensor(IMAGENET_STD, device=images_NHWC.device).mul_(255.0).reciprocal_()
-    shift = torch.tensor(IMAGENET_MEAN, device=images_NHWC.device).mul_(255.0)
+    shift, scale = _shift_and_scale(images_NHWC.device)
     images_NCHW = images_NHWC.to(torch.float32).sub_(shift).mul_(scale).permute(0, 3, 1, 2)
     return images_NCHW if channels_last else images_NCHW.contiguous()
+
+
+@cache
+def _shift_and_scale(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return what is taken from a value in 0..255, and what the rest is multiplied by: float32 (3,) each."""
+    # Once a device: to bring a number there waits for all the device has still to do. A first call from an evaluation
+    # must not make tensors that are for inference alone.
+    with torch.inference_mode(mode=False):
+        shift = torch.tensor(IMAGENET_MEAN, device=device).mul_(255.0)
+        return shift, torch.tensor(IMAGENET_STD, device=device).mul_(255.0).reciprocal_()

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from resnettrain.checkpoint import checkpoint_path, find_checkpoint, remove_unfinished, rotate, write_checkpoint
-from resnettrain.config import TrainConfig
+from resnettrain.config import AugmentConfig, TrainConfig
 from resnettrain.errors import CheckpointError, ConfigError
 from resnettrain.evaluate import EvalResult, Evaluator, require_label_range, require_same_classes
 from resnettrain.feed import DeviceBatch, Feed, LanesFeed, SourceFeed
@@ -44,6 +44,7 @@ _Found = tuple[Path, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
+    run_dir: Path
     numerics: Numerics
     identity: Identity
     feed: Feed
@@ -115,22 +116,32 @@ def open_run(config: TrainConfig, *, progress: Progress, stop: StopRequest, resu
     what does not fit is refused in words before anything is trained.
     """
     found = find_checkpoint(resume) if resume is not None else None
-    if found is not None:
-        _require_resumable(config, identity_of(found[1], path=found[0]), path=found[0])
+    saved = identity_of(found[1], path=found[0]) if found is not None else None
+    if found is not None and saved is not None:
+        _require_resumable(config, saved, path=found[0])
     if not config.data.urls:
         raise ConfigError("data.urls: no shards are named. Give --urls PATTERN.")
+    _require_heeded(config)
     numerics = Numerics.of(config.runtime)
     torch.manual_seed(config.seed)
     with ExitStack() as stack:
         dataset = _training_set(config, stack)
-        config = _resolved(config, dataset=dataset, found=found)
         identity = _identity(config, dataset)
-        if found is not None:
-            _require_same_run(identity, identity_of(found[1], path=found[0]), path=found[0])
-        evaluator = _evaluator(config, stack, dataset=dataset, numerics=numerics)
-        feed = _feed(config, dataset=dataset, numerics=numerics, state=found[1]["loader"] if found else None)
+        if found is not None and saved is not None:
+            _require_same_run(identity, saved, path=found[0])
+        home = _home(found[0]) if found is not None else None
+        run_dir = config.run_dir or home or new_run_dir(config.recipe)
+        config = _resolved(config, run_dir=run_dir, num_classes=identity.num_classes)
+        evaluator = _evaluator(config, stack, identity=identity, numerics=numerics)
+        feed = _feed(
+            config,
+            dataset=dataset,
+            numerics=numerics,
+            num_classes=identity.num_classes,
+            state=found[1]["loader"] if found is not None else None,
+        )
         stack.callback(feed.close)
-        parts = _Parts(numerics=numerics, identity=identity, feed=feed, evaluator=evaluator)
+        parts = _Parts(run_dir=run_dir, numerics=numerics, identity=identity, feed=feed, evaluator=evaluator)
         run = _assemble(config, parts, progress=progress, stop=stop, found=found)
         stack.callback(run.log.close)
         _tell_start(run, resumed_from=found[0] if found else None)
@@ -144,48 +155,47 @@ def _training_set(config: TrainConfig, stack: ExitStack) -> Dataset | None:
     return stack.enter_context(open_dataset(data.urls, cache_dir=data.cache_dir, exact=data.exact))
 
 
-def _resolved(config: TrainConfig, *, dataset: Dataset | None, found: _Found | None) -> TrainConfig:
-    """Work out what the settings leave open, and refuse labels that the model has no class for."""
+def _identity(config: TrainConfig, dataset: Dataset | None) -> Identity:
+    """Work out what the run is of, and refuse labels that the model has no class for."""
+    classes = dataset.classes if dataset is not None else None
     num_classes = config.model.num_classes
     if num_classes is None:
-        num_classes = len(dataset.classes) if dataset is not None and dataset.classes else _DEFAULT_CLASSES
+        num_classes = len(classes) if classes is not None else _DEFAULT_CLASSES
+        if classes is None:
+            log.info("%s: no class list: the model gets %d. Set model.num_classes.", config.data.urls[0], num_classes)
     if dataset is not None:
         require_label_range(dataset, num_classes=num_classes)
-    home = _home(found[0]) if found is not None else None
+    return Identity(
+        model=config.model.name,
+        num_classes=num_classes,
+        image_size=config.model.image_size,
+        batch_size=config.data.batch_size,
+        digest=dataset.digest if dataset is not None else None,
+        classes=classes,
+    )
+
+
+def _resolved(config: TrainConfig, *, run_dir: Path, num_classes: int) -> TrainConfig:
+    """Put what was worked out in place of what the settings left open."""
     return replace(
         config,
-        run_dir=config.run_dir or home or new_run_dir(config.recipe),
+        run_dir=run_dir,
         model=replace(config.model, num_classes=num_classes),
         optim=replace(config.optim, lr=config.peak_lr),
     )
 
 
-def _identity(config: TrainConfig, dataset: Dataset | None) -> Identity:
-    classes = dataset.classes if dataset is not None else None
-    return Identity(
-        model=config.model.name,
-        num_classes=config.model.num_classes or _DEFAULT_CLASSES,
-        image_size=config.model.image_size,
-        batch_size=config.data.batch_size,
-        digest=dataset.digest if dataset is not None else None,
-        classes=tuple(classes) if classes is not None else None,
-    )
-
-
-def _evaluator(
-    config: TrainConfig, stack: ExitStack, *, dataset: Dataset | None, numerics: Numerics
-) -> Evaluator | None:
+def _evaluator(config: TrainConfig, stack: ExitStack, *, identity: Identity, numerics: Numerics) -> Evaluator | None:
     if not config.data.val_urls:
         return None
     val = stack.enter_context(open_dataset(config.data.val_urls, cache_dir=config.data.cache_dir, exact=True))
-    if dataset is not None:
-        require_same_classes(dataset.classes, val.classes, names=(dataset.urls[0], val.urls[0]))
-    num_classes = config.model.num_classes or _DEFAULT_CLASSES
-    return stack.enter_context(Evaluator(val, config, numerics=numerics, num_classes=num_classes))
+    require_same_classes(identity.classes, val.classes, names=(config.data.urls[0], val.urls[0]))
+    return stack.enter_context(Evaluator(val, config, numerics=numerics, num_classes=identity.num_classes))
 
 
-def _feed(config: TrainConfig, *, dataset: Dataset | None, numerics: Numerics, state: dict[str, Any] | None) -> Feed:
-    num_classes = config.model.num_classes or _DEFAULT_CLASSES
+def _feed(
+    config: TrainConfig, *, dataset: Dataset | None, numerics: Numerics, num_classes: int, state: dict[str, Any] | None
+) -> Feed:
     if dataset is None:
         return SourceFeed(config, numerics=numerics, num_classes=num_classes)
     feed = LanesFeed(dataset, config, numerics=numerics, num_classes=num_classes, state=state)
@@ -214,9 +224,8 @@ def _assemble(
         state = unpack_content(
             found[1], path=found[0], model=model, optimizer=optimizer, window=window, device=numerics.device
         )
-        _set_decay(optimizer, config)
-    run_dir = config.run_dir or new_run_dir(config.recipe)
-    keep_lines = None
+        _set_optim(optimizer, config)
+    run_dir, keep_lines = parts.run_dir, None
     if found is not None and _same_place(run_dir, _home(found[0])):
         keep_lines = int(found[1]["metrics_lines"])
     run_log = RunLog(run_dir, config_toml=to_toml(replace(config, run_dir=None)), keep_lines=keep_lines)
@@ -271,11 +280,25 @@ def _tell_start(run: Run, *, resumed_from: Path | None) -> None:
     )
 
 
-def _set_decay(optimizer: torch.optim.Optimizer, config: TrainConfig) -> None:
+def _set_optim(optimizer: torch.optim.Optimizer, config: TrainConfig) -> None:
     """Let the settings of now win over those in the checkpoint's optimizer; equal settings change nothing."""
     for number, group in enumerate(optimizer.param_groups):
         group["momentum"], group["nesterov"] = config.optim.momentum, config.optim.nesterov
         group["weight_decay"] = config.optim.weight_decay if number == 0 else 0.0
+
+
+def _require_heeded(config: TrainConfig) -> None:
+    """Refuse settings that the source's own pipeline would pass over in silence."""
+    if config.data.pipeline != "source":
+        return
+    unheeded = {
+        "augment": config.augment != AugmentConfig(),
+        "data.lanes": config.data.lanes is not None,
+        "data.exact": config.data.exact,
+    }
+    names = ", ".join(name for name, said in unheeded.items() if said)
+    if names:
+        raise ConfigError(f"{names}: the source's pipeline has its own way. Leave it, or set data.pipeline=lanes.")
 
 
 def _require_resumable(config: TrainConfig, saved: Identity, *, path: Path) -> None:

@@ -77,7 +77,7 @@ class Dataset:
     def label_range(self) -> tuple[int, int] | None:
         """Return the smallest and the largest label; -1 is a sample without one. None: remote, or no counts.
 
-        Reads the index of every shard: about 2 ms for a shard of 1,000 samples.
+        Reads the index of every shard: 2.3 s for 1,282 shards of 1,000 samples (n=2, 2 shared x86-64 cores, warm).
         Raises: DatasetError: an index that cannot be read.
         """
         if self.counts is None or self.remote:
@@ -117,8 +117,10 @@ def open_dataset(patterns: Sequence[str], *, cache_dir: Path | None = None, exac
         shard that cannot be indexed.
     """
     urls = expand_patterns(patterns)
-    if cache_dir is not None or not any(is_url(url) for url in urls):
-        return _open(urls, cache_dir=cache_dir, fetcher=None if cache_dir is None else Fetcher(cache_dir), exact=exact)
+    if not any(is_url(url) for url in urls):
+        return _open(urls, cache_dir=cache_dir, fetcher=None, exact=exact)
+    if cache_dir is not None:
+        return _open(urls, cache_dir=cache_dir, fetcher=Fetcher(cache_dir), exact=exact)
     temporary = tempfile.TemporaryDirectory(prefix="wdsloader-", ignore_cleanup_errors=True)
     log.info("no cache folder given: remote shards are kept in %s until this run ends", temporary.name)
     try:

@@ -8,7 +8,7 @@ samples of a lane wait as packed bytes. Batches are put together in the main pro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -111,15 +111,7 @@ def put_together(parts: Sequence[Part], *, num_rows: int) -> Part:
     if filled[0]:
         whole.images[~filled] = whole.images[0]
         whole.labels[~filled] = whole.labels[0]
-    return Part(
-        epoch=whole.epoch,
-        position=whole.position,
-        rows=whole.rows,
-        images=whole.images,
-        labels=whole.labels,
-        weights=whole.weights,
-        keys=tuple(keys),
-    )
+    return replace(whole, keys=tuple(keys))
 
 
 class _EpochRows:
@@ -159,15 +151,7 @@ class _EpochRows:
             stored = self._reader.read(number)
             self._decode(number, stored, out=part.images[0])
             part.labels[0] = stored.label
-        return Part(
-            epoch=part.epoch,
-            position=part.position,
-            rows=part.rows,
-            images=part.images,
-            labels=part.labels,
-            weights=part.weights,
-            keys=tuple(keys),
-        )
+        return replace(part, keys=tuple(keys))
 
     def _take(self, position: int) -> tuple[int, StoredSample]:
         """Return (sample number, sample) at a position; the positions of a lane must come in order."""
