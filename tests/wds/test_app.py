@@ -96,9 +96,9 @@ def test_a_known_error_is_one_line_on_stderr() -> None:
 
 def test_a_known_error_shows_its_traceback_on_request(tmp_path: Path) -> None:
     ended = run_wds("inspect", "none.tar", cwd=tmp_path, env={"WDS_DEBUG": "1"})
-    assert ended.code == 1
+    assert ended.code == 2
     assert ended.stderr.startswith("Traceback")
-    assert "PatternError: none.tar: no such file" in ended.stderr
+    assert ended.stderr.endswith("PatternError: none.tar: no such file\nError: none.tar: no such file\n")
 
 
 def test_a_bug_keeps_its_traceback_and_shows_no_values(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers.cli import TINY, Ended, invoke, processes_of_session, started_wds, wait_until
 from tests.helpers.picture_sets import PictureSet
-from tests.helpers.shards import jpeg_bytes, write_samples
+from tests.helpers.shards import jpeg_bytes, write_samples, write_shard
 from tests.wds.conftest import FinishedRun
 
 
@@ -261,6 +261,21 @@ def test_validation_shards_with_other_classes_are_refused(tmp_path: Path) -> Non
     assert (ended.code, ended.stderr.count("\n")) == (1, 1)
     assert "class 1 is 'dog' in the first and 'eel' in the second" in ended.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_picture_that_does_not_decode_ends_the_run_by_name(tmp_path: Path) -> None:
+    members = [(f"{n:06d}.{ext}", data) for n in range(20) for ext, data in (("jpg", jpeg_bytes(n)), ("cls", b"1"))]
+    members[14] = ("000007.jpg", jpeg_bytes(7)[:-40])
+    shard = write_shard(tmp_path / "one-bad.tar", members)
+    ended = train("--urls", shard, "--epochs", 2, "--run-dir", tmp_path / "run")
+    assert ended.code == 1
+    assert re.match(rf"Error: {shard}: '000007' at byte \d+: .+", ended.stderr.splitlines()[-1])
+
+
+def test_a_loss_that_is_no_number_ends_the_run_in_words(train_set: PictureSet, tmp_path: Path) -> None:
+    ended = train("--urls", train_set.manifest, "--lr", 1e30, "--epochs", 9, "--run-dir", tmp_path / "run")
+    assert ended.code == 1
+    assert re.match(r"Error: .*loss", ended.stderr.splitlines()[-1])
 
 
 # ------------------------------------------------------------------------------------------------- resume and signals

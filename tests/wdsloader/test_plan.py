@@ -28,6 +28,7 @@ def plan_of(
         (8 * 100, 8, 40),
         (128 * 97, 128, 128),  # more ranks than 64 lanes
         (1, 1, 1),
+        (2**31 - 1, 1, 2**31 - 1),  # a prime, at once
     ],
 )
 def test_default_lanes_follow_the_rule(batch_size: int, world_size: int, lanes: int) -> None:

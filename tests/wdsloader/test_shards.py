@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardkit import build_index, index_path_of, write_index
-from tests.helpers.shards import jpeg_bytes, write_samples, write_shard
+from tests.helpers.shards import jpeg_bytes, sample_members, write_samples, write_shard
 from wdsloader.dataset import open_dataset
 from wdsloader.errors import DatasetError, SampleError
 from wdsloader.shards import SampleReader, ShardEntry, ShardTable
@@ -56,6 +56,17 @@ def test_a_stale_index_is_an_error_that_names_both_keys(tmp_path: Path) -> None:
         reader.read(1)
     assert (caught.value.shard, caught.value.key) == (str(path), "000001")
     assert caught.value.offset == index.offsets[1]
+
+
+def test_a_shard_replaced_by_one_of_the_same_layout_is_found_by_its_labels(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "s.tar", 3)
+    table = open_dataset([str(path)]).table
+    data = path.read_bytes()
+    write_shard(path, [("000000.jpg", jpeg_bytes(0)), ("000000.cls", b"7"), *sample_members(2, first=1)])
+    assert len(path.read_bytes()) == len(data)
+    with pytest.raises(SampleError, match="the index has label 0 here, the shard 7: the index is stale") as caught:
+        SampleReader(table, max_indexes=1).read(0)
+    assert (caught.value.shard, caught.value.key) == (str(path), "000000")
 
 
 def test_damage_inside_a_shard_is_an_error_of_that_sample_alone(tmp_path: Path) -> None:

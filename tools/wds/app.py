@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -62,8 +63,10 @@ def _known_endings() -> Iterator[None]:
         raise
     except Exception as error:  # the boundary of the program: known errors end here, others go on
         code = _exit_code(error)
-        if code is None or os.environ.get("WDS_DEBUG") == "1":
+        if code is None:
             raise
+        if os.environ.get("WDS_DEBUG") == "1":
+            traceback.print_exception(error)
         print_error(_in_words(error))
         raise typer.Exit(code) from None
 

@@ -22,6 +22,8 @@ Labels = Annotated[
     typer.Option("--labels", help="`shuffled` makes the control set, which cannot be learnt."),
 ]
 
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be made, and make nothing.")]
+
 _CLASSES = 10
 _TRAIN_SAMPLES, _VAL_SAMPLES = 1000, 200
 _EPOCHS = 6
@@ -29,11 +31,18 @@ _EPOCHS = 6
 _GOOD_TOP1 = 0.95
 
 
-def demo(out: Out = None, labels: Labels = "signal") -> None:
+def demo(out: Out = None, labels: Labels = "signal", dry_run: DryRun = False) -> None:
     """Make shards, check them, train a small network on them, evaluate it. About two minutes on two cores."""
+    from resnettrain import RunFolderError
     from resnettrain.runlog import new_run_dir
 
     folder = out or new_run_dir("demo")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunFolderError(f"{folder}: is not empty. Name another folder with --out")
+    if dry_run:
+        print_line(f"{folder}/shards  {_TRAIN_SAMPLES} train and {_VAL_SAMPLES} val pictures of {_CLASSES} classes")
+        print_line(f"{folder}/train  a network trained on them for {_EPOCHS} epochs")
+        return
     spent: dict[str, float] = {}
     begin = time.monotonic()
     _make(folder / "shards", labels=labels)

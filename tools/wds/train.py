@@ -139,7 +139,8 @@ def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
     # What can be refused without torch is refused before it is imported.
     for named in filter(None, (settings.data.urls, settings.data.val_urls)):
         expand_existing(named)
-    view = RunView(source_format=settings.recipe == "seed" and not as_json, quiet=as_json)
+    by_source = settings.data.pipeline == "source"
+    view = RunView(source_format=by_source and not as_json, quiet=as_json)
     try:
         result = resnettrain.train(settings, progress=view, resume=resume)
     finally:
@@ -149,7 +150,8 @@ def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
     else:
         _print_result(result)
     if result.outcome == "interrupted":
-        print_note(f"Stopped by a signal. Go on: wds train --resume {result.run_dir}")
+        way_on = "This recipe cannot be resumed." if by_source else f"Go on: wds train --resume {result.run_dir}"
+        print_note(f"Stopped by a signal. {way_on}")
         raise typer.Exit(128 + (result.signal or 2))
 
 
@@ -166,14 +168,15 @@ def _print_result(result: TrainResult) -> None:
             f"validation: top-1 {result.val.top1:.4f}, top-5 {result.val.top5:.4f}, loss {result.val.loss:.4f} "
             f"on {result.val.count} samples"
         )
-    print_line(f"checkpoint: {result.checkpoint}")
+    if result.checkpoint is not None:
+        print_line(f"checkpoint: {result.checkpoint}")
 
 
 def _as_document(result: TrainResult) -> dict[str, object]:
     return {
         "outcome": result.outcome,
         "run_dir": str(result.run_dir),
-        "checkpoint": str(result.checkpoint),
+        "checkpoint": None if result.checkpoint is None else str(result.checkpoint),
         "samples": result.samples,
         "updates": result.updates,
         "loss": result.loss,

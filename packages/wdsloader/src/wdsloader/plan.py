@@ -6,6 +6,8 @@ samples of the epoch, counted over all ranks; every batch is a range of position
 
 from __future__ import annotations
 
+import math
+
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -184,7 +186,9 @@ def require_lanes(lanes: int, *, batch_size: int, world_size: int) -> None:
 def _fitting_lanes(batch_size: int, world_size: int) -> list[int]:
     """Return every L that R divides and that divides B, ascending."""
     per_rank = batch_size // world_size
-    return [world_size * d for d in range(1, per_rank + 1) if per_rank % d == 0]
+    # Up to the root alone: a huge batch that no dataset fills is refused in no time too.
+    small = [d for d in range(1, math.isqrt(per_rank) + 1) if per_rank % d == 0]
+    return [world_size * d for d in sorted({*small, *(per_rank // d for d in small)})]
 
 
 def _near(value: int, divisor: int) -> str:

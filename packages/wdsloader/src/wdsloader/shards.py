@@ -21,6 +21,7 @@ from shardkit import (
     ShardReadError,
     build_index,
     index_path_of,
+    parse_label,
     read_index,
     write_index,
 )
@@ -115,7 +116,11 @@ class SampleReader:
         if content.key != key:
             reason = f"the index has '{key}' here, the shard '{content.key}': the index is stale. Delete it"
             raise SampleError(shard, reason, key=content.key, offset=offset)
-        return StoredSample(shard, content, int(index.labels[row]))
+        label, found = int(index.labels[row]), parse_label(content.members.get("cls", b""))
+        if label != (-1 if found is None else found):
+            reason = f"the index has label {label} here, the shard {found}: the index is stale. Delete it"
+            raise SampleError(shard, reason, key=key, offset=offset)
+        return StoredSample(shard, content, label)
 
     def _open(self, number: int) -> tuple[ShardIndex, ShardFile]:
         shard = self._shards.get(number)
