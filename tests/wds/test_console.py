@@ -8,7 +8,7 @@ import pytest
 from tests.helpers.cli import invoke, run_on_terminal, run_wds
 from tests.helpers.shards import jpeg_bytes, write_samples
 from wds.console import Progress, StatusLine, human_bytes, print_error, print_json, print_line
-from wds.text import masked, visible, wants_colour
+from wds.text import can_redraw, masked, visible, wants_colour
 
 RED, YELLOW = "\x1b[31m", "\x1b[33m"
 
@@ -50,6 +50,7 @@ def test_an_error_is_one_line_whatever_its_message_holds(capsys: pytest.CaptureF
         ("see https://u:p@h/a.tar?sig=abc&x=1.", "see https://***@h/a.tar?sig=***&x=***."),
         ("'https://h/a-{0..3}.tar?sig=abc' is", "'https://h/a-{0..3}.tar?sig=***' is"),
         ("https://h/a-<0..3>.tar?sig=abc, https://u:p@h", "https://h/a-<0..3>.tar?sig=***, https://***@h"),
+        ("\x1b[33mwarning: \x1b[0mhttps://u:p@h: x", "\x1b[33mwarning: \x1b[0mhttps://***@h: x"),
         ("shards/a.tar", "shards/a.tar"),
     ],
 )
@@ -127,3 +128,9 @@ def test_a_report_off_a_terminal_is_a_line_of_its_own(capsys: pytest.CaptureFixt
 def test_help_has_a_fixed_width_off_a_terminal() -> None:
     widths = {len(line) for line in invoke("--help").stdout.splitlines() if line.startswith("│")}
     assert len(widths) == 1
+
+
+def test_a_closed_stderr_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    assert not can_redraw()
+    assert not wants_colour()

@@ -273,7 +273,8 @@ def test_a_picture_that_does_not_decode_ends_the_run_by_name(tmp_path: Path) -> 
 
 
 def test_a_loss_that_is_no_number_ends_the_run_in_words(train_set: PictureSet, tmp_path: Path) -> None:
-    ended = train("--urls", train_set.manifest, "--lr", 1e30, "--epochs", 9, "--run-dir", tmp_path / "run")
+    args = ("--urls", train_set.manifest, "--run-dir", tmp_path / "run")
+    ended = invoke("train", *args, *TINY, "--lr", 1e30, "--epochs", 9)
     assert ended.code == 1
     assert re.match(r"Error: .*loss", ended.stderr.splitlines()[-1])
 

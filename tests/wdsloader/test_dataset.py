@@ -37,6 +37,15 @@ def test_a_manifest_beside_the_shards_gives_counts_digest_and_classes(tmp_path: 
     assert dataset.label_range() == (0, 4)
 
 
+def test_a_shard_that_its_manifest_lists_and_its_folder_has_lost_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_packed(tmp_path, [3, 2, 5])
+    (tmp_path / "t-01.tar").unlink()
+    assert open_dataset([str(tmp_path)]).counts == (3, 5)
+    assert "t.manifest.json: 1 of its 3 shards are gone, first t-01.tar" in caplog.text
+
+
 def test_the_digest_is_the_same_with_and_without_a_manifest(tmp_path: Path) -> None:
     write_packed(tmp_path, [3, 5])
     with_manifest = open_dataset([str(tmp_path / "t-*.tar")])

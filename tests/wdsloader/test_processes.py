@@ -28,6 +28,24 @@ if __name__ == "__main__":
     {then}
 """
 
+EARLY_SIGNAL = """
+import os, signal, sys
+from multiprocessing import forkserver
+from wdsloader.processes import worker_context
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    context = worker_context()
+    forkserver.ensure_running()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.killpg(0, number)
+    process = context.Process(target=os.getpid)
+    process.start()
+    process.join()
+    sys.exit(process.exitcode)
+"""
+
 
 @contextmanager
 def running(tmp_path: Path, then: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
@@ -96,3 +114,14 @@ def test_a_signal_to_the_whole_group_leaves_the_workers_to_the_main_process(tmp_
         assert out == "delivered\n"
         assert err == ""
         wait_until_gone(workers, within_s=1)
+
+
+def test_a_stop_signal_to_the_group_while_the_fork_server_starts_leaves_it_alive(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(EARLY_SIGNAL)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(script)]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, start_new_session=True, env=env, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -46,12 +46,10 @@ def _known_endings() -> Iterator[None]:
         raise
     except TyperException as error:
         raise _wrong_use(error) from None
-    except KeyboardInterrupt:
-        print_error("stopped by Ctrl-C")
-        raise typer.Exit(_CTRL_C) from None
-    except _Terminated:
-        print_error("stopped by SIGTERM")
-        raise typer.Exit(_TERMINATED) from None
+    except (KeyboardInterrupt, _Terminated) as stop:
+        by, code = ("SIGTERM", _TERMINATED) if isinstance(stop, _Terminated) else ("Ctrl-C", _CTRL_C)
+        print_error(f"stopped by {by}")
+        raise typer.Exit(code) from None
     except BrokenPipeError:
         # Whoever read our output has seen enough; Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -62,13 +60,13 @@ def _known_endings() -> Iterator[None]:
             raise typer.Exit(_CLOSED_PIPE) from None
         raise
     except Exception as error:  # the boundary of the program: known errors end here, others go on
-        code = _exit_code(error)
-        if code is None:
+        known = _exit_code(error)
+        if known is None:
             raise
         if os.environ.get("WDS_DEBUG") == "1":
             traceback.print_exception(error)
         print_error(_in_words(error))
-        raise typer.Exit(code) from None
+        raise typer.Exit(known) from None
 
 
 class _Group(TyperGroup):

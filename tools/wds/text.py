@@ -10,8 +10,8 @@ __all__ = ["WIPE", "can_redraw", "masked", "visible", "wants_colour"]
 
 # Goes to the first column and wipes the line.
 WIPE = "\r\x1b[K"
-# What follows a URL in a sentence does not belong to it.
-_URL = re.compile(r"\bhttps?://[^\s'\"]+?(?=[:.,;)\]]*(?:[\s'\"]|$))", re.IGNORECASE)
+# What follows a URL in a sentence does not belong to it. Right before it may be the end of a colour code.
+_URL = re.compile(r"https?://[^\s'\"]+?(?=[:.,;)\]]*(?:[\s'\"]|$))", re.IGNORECASE)
 
 
 def masked(text: str) -> str:
@@ -37,4 +37,5 @@ def wants_colour() -> bool:
 
 def can_redraw() -> bool:
     """Tell whether stderr is a terminal that can wipe a line."""
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    # A closed stderr is None.
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"

@@ -187,6 +187,7 @@ def _list_shards(locations: Iterable[str], fetcher: Fetcher | None) -> _Listing:
             records.append(None if found is None else found[2])
     _require_all(missing, num_shards=len(urls) + len(missing))
     _require_once(urls)
+    _say_gone(manifests)
     return _Listing(tuple(urls), tuple(records), manifests)
 
 
@@ -196,6 +197,15 @@ def _require_all(missing: Sequence[str], *, num_shards: int) -> None:
         more = f" and {len(missing) - _SHOWN_SHARDS} more" if len(missing) > _SHOWN_SHARDS else ""
         names = ", ".join(missing[:_SHOWN_SHARDS])
         raise DatasetError(f"{names}{more}: No such file ({len(missing)} of {num_shards} shards)")
+
+
+def _say_gone(manifests: Mapping[str, Manifest]) -> None:
+    """Warn where a manifest lists shards that its folder has lost: a folder or a glob passes over them in silence."""
+    for place, manifest in manifests.items():
+        folder = Path(place).parent
+        gone = [] if is_remote(place) else [r.name for r in manifest.shards if not (folder / r.name).exists()]
+        if gone:
+            log.warning("%s: %d of its %d shards are gone, first %s", place, len(gone), len(manifest.shards), gone[0])
 
 
 def _require_once(urls: Iterable[str]) -> None:

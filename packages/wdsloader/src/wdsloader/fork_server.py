@@ -12,4 +12,7 @@ __all__: list[str] = []
 
 # The fork server is started as `python -c ...`; imported anywhere else, this module does nothing.
 if sys.argv[:1] == ["-c"]:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    # They have been held back since before it was started (processes.py).
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))

@@ -7,7 +7,6 @@ samples of the epoch, counted over all ranks; every batch is a range of position
 from __future__ import annotations
 
 import math
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -11,12 +11,14 @@ import os
 import signal
 import threading
 import time
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
-__all__ = ["describe_death", "end_processes", "follow_lifeline", "ignore_signals", "worker_context"]
+__all__ = ["STOP_SIGNALS", "describe_death", "end_processes", "follow_lifeline", "ignore_signals", "worker_context"]
 
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # The fork server imports torch once; its children then start in some 50 ms instead of seconds.
 _PRELOADED = ["wdsloader.fork_server", "wdsloader.torch_adapter"]
 # How long a worker may go on with what it is doing once its lifeline is cut.
@@ -29,7 +31,19 @@ def worker_context() -> BaseContext:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
+    _start_fork_server()
     return context
+
+
+def _start_fork_server() -> None:
+    """Start it with the stop signals held back, until it is deaf to them itself: one that comes early would kill it."""
+    # Before the signals are held: starting this one lets them through again.
+    resource_tracker.ensure_running()
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 def ignore_signals() -> None:
