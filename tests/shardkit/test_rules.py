@@ -14,7 +14,7 @@ from tests.helpers.pictures import bomb_png, cmyk_jpeg, cut_jpeg, encode, jpeg_w
 from tests.helpers.shards import Content, check, jpeg_bytes, layout, rules_in, sample_members, tar_bytes, tar_entry
 
 # Reported by others than the check of one shard: tests/shardkit/test_validate.py and test_reader.py have their tests.
-OF_SEVERAL_SHARDS = {"WDS000", "WDS033", "WDS050", "WDS051", "WDS052", "WDS053"}
+OF_SEVERAL_SHARDS = {"WDS000", "WDS033", "WDS050", "WDS051", "WDS052", "WDS053", "WDS054"}
 PICTURE = Image.new("RGB", (32, 24), (200, 30, 40))
 TWO, TEN = sample_members(2), tar_bytes(sample_members(10))
 

@@ -174,6 +174,14 @@ class TestManifest:
         assert [rules_in(report) for report in reports] == [["WDS053"], [], []]
         assert "t.manifest.json: " in reports[0].findings[0].message
 
+    def test_a_shard_that_the_folder_has_lost_is_found_where_the_set_should_be_complete(self, packed: Path) -> None:
+        (packed / "t-000001.tar").unlink()
+        paths = [str(path) for path in sorted(packed.glob("*.tar"))]
+        assert [r.findings for r in check_shards(paths, CheckOptions())] == [(), ()]
+        reports = list(check_shards(paths, CheckOptions(complete=True)))
+        assert [rules_in(report) for report in reports] == [["WDS054"], []]
+        assert "1 shards of the manifest are not in the folder: t-000001.tar" in reports[0].findings[0].message
+
     def test_it_can_be_left_out(self, packed: Path) -> None:
         (packed / "t.manifest.json").write_bytes(b"{}")
         options = CheckOptions(against_manifest=False)

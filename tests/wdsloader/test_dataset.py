@@ -34,7 +34,10 @@ def test_a_manifest_beside_the_shards_gives_counts_digest_and_classes(tmp_path: 
     assert dataset.digest == read_manifest(tmp_path / "t.manifest.json").digest
     assert dataset.classes == tuple("abcdefghij")
     assert dataset.packed_shuffled
-    assert dataset.label_range() == (0, 4)
+    labels = dataset.label_range()
+    assert labels is not None
+    assert (labels.lowest, labels.highest) == (0, 4)
+    assert labels.highest_at == f"{tmp_path / 't-02.tar'}: '000204'"
 
 
 def test_a_shard_that_its_manifest_lists_and_its_folder_has_lost_is_said(
@@ -97,7 +100,9 @@ def test_an_index_that_cannot_lie_beside_its_shard_is_kept_in_the_cache_folder(
 def test_an_index_that_can_be_kept_nowhere_stays_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     dataset = open_dataset([str(unwritable_index(tmp_path))])
-    assert dataset.label_range() == (0, 1)
+    labels = dataset.label_range()
+    assert labels is not None
+    assert (labels.lowest, labels.highest) == (0, 1)
     assert SampleReader(pickle.loads(pickle.dumps(dataset.table)), max_indexes=1).read(1).content.key == "000001"
     assert "kept in memory" in caplog.text
 

@@ -76,7 +76,7 @@ def validate(
     """Check shards against all rules, and against the manifest beside them."""
     from shardkit import CheckOptions
 
-    options = CheckOptions(num_classes=classes, decode=decode, max_pixels=max_pixels, jobs=jobs)
+    options = CheckOptions(num_classes=classes, decode=decode, max_pixels=max_pixels, jobs=jobs, complete=True)
     reports, across = _check(patterns, options, quiet=as_json)
     if as_json:
         print_json(_as_document(reports, across))

@@ -163,21 +163,20 @@ def evaluate_checkpoint(
 def require_label_range(dataset: Dataset, *, num_classes: int) -> None:
     """Refuse a dataset with labels outside 0..num_classes-1, where its labels are known.
 
-    Raises: DataMismatchError: naming the range found and the one allowed.
+    Raises: DataMismatchError: naming the range found and the one allowed, the shard and the key.
     """
     found = dataset.label_range()
     if found is None:
         return
-    lowest, highest = found
-    if lowest < 0:
+    if found.lowest < 0:
         raise DataMismatchError(
-            f"{dataset.urls[0]}: there are samples without an integer label. `wds validate` names them: mend or remove "
-            "them."
+            f"{found.lowest_at} has no label from 0 up, perhaps not alone. `wds validate` names all such samples: mend "
+            "or remove them."
         )
-    if highest >= num_classes:
+    if found.highest >= num_classes:
         raise DataMismatchError(
-            f"{dataset.urls[0]}: labels {lowest}..{highest} are outside 0..{num_classes - 1}. "
-            f"Set model.num_classes={highest + 1}, or mend the labels."
+            f"{found.highest_at} has label {found.highest}: labels {found.lowest}..{found.highest} are outside "
+            f"0..{num_classes - 1}. Set model.num_classes={found.highest + 1}, or mend the labels."
         )
 
 

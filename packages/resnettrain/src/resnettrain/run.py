@@ -30,7 +30,7 @@ from resnettrain.schedule import Schedule, make_schedule
 from resnettrain.settings import to_toml
 from resnettrain.state import Identity, TrainState, identity_of, pack_content, unpack_content
 from resnettrain.stop import StopRequest
-from wdsloader import Dataset, open_dataset
+from wdsloader import Dataset, mask_url, open_dataset
 
 __all__ = ["Run", "open_run"]
 
@@ -228,7 +228,7 @@ def _assemble(
     run_dir, keep_lines = parts.run_dir, None
     if found is not None and _same_place(run_dir, _home(found[0])):
         keep_lines = int(found[1]["metrics_lines"])
-    run_log = RunLog(run_dir, config_toml=to_toml(replace(config, run_dir=None)), keep_lines=keep_lines)
+    run_log = RunLog(run_dir, config_toml=_for_reading(config), keep_lines=keep_lines)
     remove_unfinished(run_dir)
     return Run(
         config=config,
@@ -248,6 +248,13 @@ def _assemble(
         stop=stop,
         last_checkpoint=found[0] if found is not None else None,
     )
+
+
+def _for_reading(config: TrainConfig) -> str:
+    """Return the settings for config.toml, secrets in URLs masked: people show it around; a checkpoint has all."""
+    data = config.data
+    masked = replace(data, urls=tuple(map(mask_url, data.urls)), val_urls=tuple(map(mask_url, data.val_urls)))
+    return to_toml(replace(config, run_dir=None, data=masked))
 
 
 def _home(checkpoint: Path) -> Path | None:

@@ -110,6 +110,8 @@ def pack(
     """
     if not plan:
         raise PackError("no shards to pack")
+    if config.folder.exists() and not config.folder.is_dir():
+        raise PackError(f"{config.folder}: not a folder. Name a folder for the shards")
     config.folder.mkdir(parents=True, exist_ok=True)
     with exclusive(config.folder, name=config.prefix):
         _clear_output(config)

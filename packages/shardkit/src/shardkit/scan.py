@@ -41,12 +41,14 @@ class Part:
 class Expectation:
     """What a shard is held against: labels in ``range(num_classes)``, and what the manifest says of it.
 
-    ``unusable_manifests``: why some of the manifests beside it say nothing.
+    ``unusable_manifests``: why some of the manifests beside it say nothing. ``gone``: shards that the manifests list
+    and the folder lacks.
     """
 
     num_classes: int | None = None
     record: ShardRecord | None = None
     unusable_manifests: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ class CheckOptions:
 
     ``num_classes``: labels must be below it (None: as the manifest beside the shards says, if there is one).
     ``decode``: unpack every picture. ``jobs``: processes. ``against_manifest``: hold shards against the manifest beside
-    them.
+    them. ``complete``: a shard that such a manifest lists and its folder lacks is a finding.
     """
 
     num_classes: int | None = None
@@ -36,6 +36,7 @@ class CheckOptions:
     max_pixels: int = MAX_PIXELS
     jobs: int = 1
     against_manifest: bool = True
+    complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,8 @@ def _expectations(paths: Sequence[str], options: CheckOptions) -> list[Expectati
         if options.against_manifest and path != "-" and folder.is_dir():
             if folder not in by_folder:
                 by_folder[folder], unusable = _records_in(folder)
-                expectation = replace(expectation, unusable_manifests=unusable)
+                gone = tuple(name for name in by_folder[folder] if options.complete and not (folder / name).exists())
+                expectation = replace(expectation, unusable_manifests=unusable, gone=gone)
             if (found := by_folder[folder].get(os.path.basename(path))) is not None:
                 manifest, record = found
                 num_classes = options.num_classes or len(manifest.classes) or None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from wdsloader.config import AugmentConfig, LoaderConfig
-from wdsloader.dataset import Dataset, open_dataset
+from wdsloader.dataset import Dataset, LabelRange, open_dataset
 from wdsloader.errors import (
     ConfigError,
     DatasetError,
@@ -33,6 +33,7 @@ __all__ = [
     "Dataset",
     "DatasetError",
     "FetchError",
+    "LabelRange",
     "LoaderConfig",
     "NoLengthError",
     "SampleError",

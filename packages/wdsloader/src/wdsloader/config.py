@@ -13,6 +13,9 @@ __all__ = ["AugmentConfig", "LoaderConfig", "Tail"]
 
 Tail = Literal["drop", "pad", "ragged"]
 
+# The pictures of a larger batch fit no memory: 2.5 TB at 224 pixels.
+_MAX_BATCH = 2**24
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AugmentConfig:
@@ -61,6 +64,8 @@ class LoaderConfig:
     def __post_init__(self) -> None:
         for name in ("batch_size", "image_size", "spans_per_lane", "stream_buffer", "max_pixels"):
             _require_at_least(1, name, value=getattr(self, name))
+        if self.batch_size > _MAX_BATCH:
+            raise ConfigError(f"batch_size={self.batch_size}: must be at most {_MAX_BATCH}")
         for name in ("num_epochs", "lanes", "block"):
             if getattr(self, name) is not None:
                 _require_at_least(1, name, value=getattr(self, name))

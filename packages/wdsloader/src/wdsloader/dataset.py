@@ -30,6 +30,7 @@ from shardkit import (
     is_url,
     manifest_from_json,
     manifests_in,
+    printable,
     read_index,
     write_index,
 )
@@ -38,12 +39,22 @@ from wdsloader.errors import DatasetError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
 from wdsloader.shards import ShardEntry, ShardTable, stale
 
-__all__ = ["Dataset", "open_dataset"]
+__all__ = ["Dataset", "LabelRange", "open_dataset"]
 
 log = logging.getLogger(__name__)
 
 # A message names no more missing shards than fit on a screen.
 _SHOWN_SHARDS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelRange:
+    """The smallest and the largest label of a dataset, and where each is first met: shard and key."""
+
+    lowest: int
+    lowest_at: str
+    highest: int
+    highest_at: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +85,7 @@ class Dataset:
         """Whether any shard has to be fetched."""
         return any(is_remote(url) for url in self.urls)
 
-    def label_range(self) -> tuple[int, int] | None:
+    def label_range(self) -> LabelRange | None:
         """Return the smallest and the largest label; -1 is a sample without one. None: remote, or no counts.
 
         Reads the index of every shard: 2.3 s for 1,282 shards of 1,000 samples (n=2, 2 shared x86-64 cores, warm).
@@ -82,8 +93,14 @@ class Dataset:
         """
         if self.counts is None or self.remote:
             return None
-        labels = np.concatenate([_index_of(entry).labels for entry in self.table.entries])
-        return int(np.min(labels)), int(np.max(labels))
+        found: list[tuple[int, str]] = []
+        for entry in self.table.entries:
+            index = _index_of(entry)
+            if index.num_samples:
+                rows = (int(np.argmin(index.labels)), int(np.argmax(index.labels)))
+                found += ((int(index.labels[r]), f"{entry.url}: '{printable(index.keys[r])}'") for r in rows)
+        lowest, highest = min(found, key=lambda label: label[0]), max(found, key=lambda label: label[0])
+        return LabelRange(lowest=lowest[0], lowest_at=lowest[1], highest=highest[0], highest_at=highest[1])
 
     def close(self) -> None:
         """Remove the temporary folder of remote shards, where there is one. The end of the process does it too."""

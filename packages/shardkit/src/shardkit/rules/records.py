@@ -59,3 +59,17 @@ def manifest_unusable(scan: ShardScan) -> Iterator[Hit]:
     """A manifest beside the shard is damaged. Told with the first shard of its folder."""
     for reason in scan.expected.unusable_manifests:
         yield Hit(reason)
+
+
+@rule(
+    "WDS054",
+    "error",
+    effect="A folder or a glob passes over the missing shard in silence: its samples are never seen.",
+    remedy="Fetch the shard again",
+)
+def shard_gone(scan: ShardScan) -> Iterator[Hit]:
+    """A shard that a manifest in the folder lists is not there. Told with the first shard of its folder."""
+    gone = scan.expected.gone
+    if gone:
+        names = ", ".join(gone[:5]) + (f" and {len(gone) - 5} more" if len(gone) > 5 else "")
+        yield Hit(f"{len(gone)} shards of the manifest are not in the folder: {names}")
