@@ -1,4 +1,4 @@
-"""Check that no file of the checkout names a package registry, an index or a path of somebody's machine.
+"""Check that no file of the checkout names a package registry, an index or a file by URL.
 
 Such names end up in locks and configurations by accident and tie the project to one machine or mirror.
 """
@@ -49,7 +49,7 @@ def _check_file(path: Path, *, name: str) -> Iterator[str]:
 
 
 def main() -> None:
-    """Check every file that git has or would add; exit 1 if one names a host."""
+    """Check every file that git has or would add; exit 1 if one holds a forbidden name."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
     files = {name: ROOT / name for name in sorted(names) if name and (ROOT / name).is_file()}

@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+__all__ = ["main"]
+
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -85,7 +87,8 @@ def _output(command: str, folder: Path) -> str:
         text=True,
         check=False,
     )
-    if result.returncode not in (0, 1):
+    # Figures are masked in the comparison, so only the exit code tells that the demo has learnt nothing.
+    if result.returncode != 0:
         raise SystemExit(f"$ {command}\nended with {result.returncode}\n{result.stderr}")
     return result.stdout
 

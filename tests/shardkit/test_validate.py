@@ -199,7 +199,7 @@ class TestManifest:
         assert replace(manifest, seed=1).digest == manifest.digest
 
 
-def test_a_text_in_front_of_a_tar_is_found_on_a_pipe_too(tmp_path: Path) -> None:
+def test_a_text_in_front_of_a_tar_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(b"download: x\n" + tar_bytes(sample_members(2)))
     (finding,) = check(tmp_path / "x.tar").findings
     assert (finding.rule, finding.offset) == ("WDS001", 0)

@@ -236,3 +236,31 @@ def test_a_signal_takes_back_what_was_written_and_leaves_no_process(tmp_path: Pa
     assert re.fullmatch(r"Error: stopped by \S+\n", stderr.splitlines(keepends=True)[-1])
     assert "Traceback" not in stderr
     assert not [path.name for path in (tmp_path / "out").iterdir() if path.suffix in (".tar", ".json")]
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (("--from-folder", "pictures", "--labels", "shuffled"), "--labels"),
+        (("--from-folder", "pictures", "--size", "64x64"), "--size"),
+        (("--val-share", 0.1), "--val-share"),
+        (("--no-shuffle",), "--shuffle"),
+    ],
+)
+def test_an_option_of_the_other_kind_of_source_is_refused(
+    args: tuple[object, ...], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = invoke("make-shards", *args)
+    assert ended.code == 2
+    assert named in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_a_folder_that_are_no_pictures_are_counted_aloud(tmp_path: Path) -> None:
+    (tmp_path / "in" / "cat").mkdir(parents=True)
+    (tmp_path / "in" / "cat" / "a.jpg").write_bytes(jpeg_bytes(1))
+    (tmp_path / "in" / "cat" / "b.heic").write_bytes(b"x")
+    ended = invoke("make-shards", "--from-folder", tmp_path / "in", "--out", tmp_path / "out", "--jobs", 1)
+    assert ended.code == 0
+    assert "1 files of the folder are no pictures by their names and were left out" in ended.stderr

@@ -85,8 +85,8 @@ class _Group(TyperGroup):
 
 def _exit_code(error: Exception) -> int | None:
     """Return the exit code of a known error, None for one that is a bug of ours."""
-    from resnettrain.errors import ConfigError as SettingsError
-    from resnettrain.errors import ResnettrainError, RunFolderError
+    from resnettrain import ConfigError as SettingsError
+    from resnettrain import ResnettrainError, RunFolderError
     from shardkit import PackError, PatternError, ShardkitError, UnusableSourcesError
     from wdsloader import ConfigError, WdsloaderError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -33,8 +34,7 @@ _GOOD_TOP1 = 0.95
 
 def demo(out: Out = None, labels: Labels = "signal", dry_run: DryRun = False) -> None:
     """Make shards, check them, train a small network on them, evaluate it. About two minutes on two cores."""
-    from resnettrain import RunFolderError
-    from resnettrain.runlog import new_run_dir
+    from resnettrain import RunFolderError, new_run_dir
 
     folder = out or new_run_dir("demo")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -126,6 +126,7 @@ def _print_end(folder: Path, spent: dict[str, float], *, result: TrainResult) ->
     """Say where the time went, and what to try next."""
     print_line()
     print_line("Where the time went")
+    spent = {**spent, "starting torch": spent["training"] - result.seconds, "training": result.seconds}
     for what, seconds in spent.items():
         print_line(f"  {what:14} {seconds:6.1f} s")
     computing_s = result.seconds - result.wait_s - result.val_s - result.save_s
@@ -135,6 +136,15 @@ def _print_end(folder: Path, spent: dict[str, float], *, result: TrainResult) ->
     )
     print_line()
     print_line("Try next")
-    print_line(f"  wds inspect {folder}/shards/imagenet-train-000000.tar")
-    print_line(f"  wds train --urls '{folder}/shards/imagenet-train-<000000..000003>.tar' --max-steps 64")
-    print_line("  wds make-shards --from-folder YOUR_PICTURES")
+    wds = _own_command()
+    print_line(f"  {wds} inspect {folder}/shards/imagenet-train-000000.tar")
+    print_line(f"  {wds} train --urls '{folder}/shards/imagenet-train-<000000..000003>.tar' --max-steps 64")
+    print_line(f"  {wds} make-shards --from-folder YOUR_PICTURES")
+
+
+def _own_command() -> str:
+    """Return what to type for this command: its path where it lies below the working folder, as nox installs it."""
+    path = Path(sys.argv[0]).absolute()
+    if path.name != "wds":
+        return "python -m wds"
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else "wds"

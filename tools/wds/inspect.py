@@ -73,7 +73,7 @@ def validate(
     jobs: Jobs = _JOBS,
     as_json: AsJson = False,
 ) -> None:
-    """Check shards against all rules, and against the manifest beside them."""
+    """Check shards against all rules and the manifest beside them. `-` reads one shard from standard input."""
     from shardkit import CheckOptions
 
     options = CheckOptions(num_classes=classes, decode=decode, max_pixels=max_pixels, jobs=jobs, complete=True)

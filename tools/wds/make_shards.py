@@ -23,10 +23,14 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the layout and wr
 
 # So many skipped files are named; the manifest and --json have all.
 _NAMED = 5
+# Options that belong to one kind of source.
+_OF_FAKE_PICTURES = ("classes", "size", "sizes", "quality", "labels")
+_OF_A_FOLDER = ("val_share", "shuffle", "on_error")
 _JOBS = min(os.cpu_count() or 1, 8)
 
 
 def make_shards(
+    ctx: typer.Context,
     count: opt.Count = None,
     out: opt.Out = Path("shards"),
     prefix: opt.Prefix = None,
@@ -50,6 +54,7 @@ def make_shards(
     """Make shards of fake ImageNet pictures, or pack an image folder."""
     from shardkit import FakeImageNet, FakeSource, PackConfig, open_folder, plan_shards
 
+    _refuse(ctx, _OF_FAKE_PICTURES if from_folder is not None else _OF_A_FOLDER)
     source: FakeSource | FolderSource
     if from_folder is not None:
         source = open_folder(from_folder, split=split, seed=seed, val_share=val_share, shuffle=shuffle)
@@ -86,6 +91,8 @@ def _pack(source: FakeSource | FolderSource, plan: Sequence[ShardPlan], *, confi
         progress.close()
     if all(name.isdigit() for name in manifest.classes) and len(manifest.classes) > 10:
         print_warning(f"class names are numbers, sorted as text: {', '.join(manifest.classes[:4])}, ..")
+    if ignored := getattr(source, "ignored", 0):
+        print_warning(f"{ignored} files of the folder are no pictures by their names and were left out")
     if manifest.skipped:
         more = "; .." if len(manifest.skipped) > _NAMED else ""
         print_warning(f"skipped {len(manifest.skipped)} files: {'; '.join(manifest.skipped[:_NAMED])}{more}")
@@ -133,6 +140,15 @@ def _show_plan(
     print_line(f"{config.manifest_path}  {len(source)} samples in {len(plan)} shards, {len(source.classes)} classes")
     if in_the_way:
         print_note(f"{len(in_the_way)} files of this prefix are there already; --on-exists {config.on_exists}")
+
+
+def _refuse(ctx: typer.Context, names: Sequence[str]) -> None:
+    """Refuse options that would change nothing here. Raises: typer.BadParameter: naming the first that was given."""
+    for name in names:
+        given = ctx.get_parameter_source(name)
+        if given is not None and given.name == "COMMANDLINE":
+            where = "fake pictures, not of a folder" if names is _OF_FAKE_PICTURES else "an image folder: --from-folder"
+            raise typer.BadParameter(f"is an option of {where}", param_hint=f"--{name.replace('_', '-')}")
 
 
 def _size(text: str) -> tuple[int, int]:

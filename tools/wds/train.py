@@ -11,6 +11,7 @@ from wds import train_options as opt
 from wds.console import AsJson, print_json, print_line, print_note
 from wds.patterns import expand_existing, without_stdin
 from wds.run_view import RunView
+from wds.text import masked
 
 if TYPE_CHECKING:
     from resnettrain import EvalResult, TrainConfig, TrainResult
@@ -48,7 +49,7 @@ def train(
 
     Precedence: flag, then --set, then --config, then the recipe; with --resume, the run's own settings in its place.
     """
-    from resnettrain import resolve_config, to_toml
+    from resnettrain import resolve_config, to_mapping, to_toml
 
     flags = {
         "data.urls": without_stdin([*(urls or []), *(patterns or [])]) or None,
@@ -70,7 +71,9 @@ def train(
     settings = resolve_config(
         recipe_name=recipe, file=config, overrides=overrides or (), flags=flags, base=_settings_of(resume)
     )
-    if dry_run:
+    if dry_run and as_json:
+        print_json(to_mapping(settings))
+    elif dry_run:
         print_line(to_toml(settings).rstrip())
     else:
         _run(settings, resume=resume, as_json=as_json)
@@ -110,7 +113,7 @@ def evaluate(
     finally:
         view.close()
     if as_json:
-        print_json({"checkpoint": str(checkpoint), "urls": named, **_figures(result)})
+        print_json({"checkpoint": str(checkpoint), "urls": [masked(url) for url in named], **_figures(result)})
     else:
         print_line(f"top-1 {result.top1:.4f}  top-5 {result.top5:.4f}  loss {result.loss:.4f}  {result.count} samples")
 

@@ -41,7 +41,12 @@ ValUrls = Annotated[
     list[str] | None, typer.Option("--val-urls", metavar="PATTERN", help="Validation shards; every sample counts once.")
 ]
 RecipeName = Annotated[
-    str | None, typer.Option("--recipe", help="`default`, or `seed`: the source's own loop and data pipeline.")
+    str | None,
+    typer.Option(
+        "--recipe",
+        help="`default`; or `seed`, the source's own loop and pipeline: shards are drawn with replacement (webdataset "
+        "ignores its shardshuffle then), so an epoch of 2,003 batches repeats and misses samples, and no run resumes.",
+    ),
 ]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings in TOML, as in a run folder.")]
 Set = Annotated[

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from resnettrain.checkpoint import find_checkpoint, latest, list_checkpoints, read_checkpoint
     from resnettrain.evaluate import EvalResult, evaluate_checkpoint
     from resnettrain.model import build_model, model_names
-    from resnettrain.runlog import read_metrics
+    from resnettrain.runlog import new_run_dir, read_metrics
     from resnettrain.state import config_of, resume_config
     from resnettrain.trainer import TrainResult, train
 
@@ -97,6 +97,7 @@ __all__ = [
     "lr_at",
     "make_schedule",
     "model_names",
+    "new_run_dir",
     "read_checkpoint",
     "read_metrics",
     "read_toml",
@@ -111,7 +112,7 @@ __all__ = [
     "with_values",
 ]
 
-# Names whose modules import torch, and where they are.
+# Names whose modules import torch or the packages below, and where they are.
 _HEAVY = {
     "EvalResult": "evaluate",
     "TrainResult": "trainer",
@@ -122,6 +123,7 @@ _HEAVY = {
     "latest": "checkpoint",
     "list_checkpoints": "checkpoint",
     "model_names": "model",
+    "new_run_dir": "runlog",
     "read_checkpoint": "checkpoint",
     "read_metrics": "runlog",
     "resume_config": "state",

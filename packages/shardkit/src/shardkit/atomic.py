@@ -136,14 +136,15 @@ def _has_name(file: BinaryIO, path: Path) -> bool:
 
 def _publish_new(temporary: Path, path: Path) -> None:
     """Give the file its name unless another process has taken it: a hard link fails where a rename would replace."""
+    taken = OutputExistsError(f"{path} exists and is not overwritten unless told. Choose another name, or remove it")
     try:
         os.link(temporary, path)
     except FileExistsError as error:
-        raise OutputExistsError(f"{path} exists and is not overwritten unless told") from error
+        raise taken from error
     except OSError:
         # A file system without hard links: the check and the rename are two steps there.
         if path.exists():
-            raise OutputExistsError(f"{path} exists and is not overwritten unless told") from None
+            raise taken from None
         os.replace(temporary, path)
         return
     os.unlink(temporary)

@@ -36,7 +36,7 @@ class HeaderError(ValueError):
     """A block that is no tar header; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """The fields of a header that matter here. Names are raw bytes, ``kind`` is the type flag, ``size`` is in bytes.
 

@@ -20,6 +20,7 @@ from typing import Literal
 from shardkit.atomic import exclusive, remove_leftovers
 from shardkit.errors import OutputExistsError, PackError, SourceError, UnusableSourcesError
 from shardkit.index import index_path_of, write_index
+from shardkit.keys import LABEL_EXTENSION
 from shardkit.manifest import MANIFEST_SUFFIX, Manifest, ShardRecord, write_manifest
 from shardkit.processes import process_pool
 from shardkit.sources import Source
@@ -229,7 +230,7 @@ def _write_shard(source: Source, task: _Task) -> _Written:
                 except SourceError as error:
                     unusable.append(str(error))
                     continue
-                members = [(sample.extension, sample.picture), ("cls", str(sample.label).encode())]
+                members = [(sample.extension, sample.picture), (LABEL_EXTENSION, str(sample.label).encode())]
                 writer.write_sample(sample.key, members, origin=sample.origin)
             if len(unusable) == len(task.plan.samples) or (unusable and task.config.on_error == "stop"):
                 raise _NothingToWrite

@@ -31,7 +31,7 @@ _FORMATS = ("JPEG", "PNG", "WEBP", "PPM", "BMP", "GIF", "TIFF")
 _guard_lock = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PictureFacts:
     """What a picture is: format and colour mode as Pillow names them, width and height in pixels, number of frames."""
 

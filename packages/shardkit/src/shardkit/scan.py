@@ -37,7 +37,7 @@ class Part:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
     """What a shard is held against: labels in ``range(num_classes)``, and what the manifest says of it.
 

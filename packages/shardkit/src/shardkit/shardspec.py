@@ -44,7 +44,7 @@ def expand_patterns(patterns: Sequence[str]) -> list[str]:
     """
     shards = [shard for pattern in patterns for shard in _expand(pattern, from_list=False)]
     if not shards:
-        raise PatternError("no shard pattern given")
+        raise PatternError("no shard pattern given. Name shards like 'train-{000000..000003}.tar'")
     return shards
 
 

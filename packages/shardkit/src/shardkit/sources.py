@@ -81,7 +81,7 @@ class FakeSource:
 
     @property
     def class_order(self) -> str:
-        """By number: the names hold it."""
+        """By number, which the names hold."""
         return "by number"
 
     @property

@@ -29,7 +29,7 @@ class Extent:
 class ShardSummary:
     """Counts of one shard.
 
-    ``whole``: samples a loader can use. ``num_bytes``: of the file as stored, None for standard input. ``labels``:
+    ``whole``: samples a loader can use. ``num_bytes``: of the file as stored, None for a pipe. ``labels``:
     label -> number of samples. ``widths``, ``heights`` in pixels, ``picture_bytes`` in bytes: None without a picture.
     """
 

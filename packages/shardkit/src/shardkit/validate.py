@@ -22,7 +22,7 @@ from shardkit.summary import ShardSummary, summarize
 __all__ = ["CheckOptions", "ShardReport", "check_shards", "check_together", "repeated_keys"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckOptions:
     """How to check.
 

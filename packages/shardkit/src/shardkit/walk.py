@@ -51,7 +51,7 @@ class Member:
     linkname: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """How a tar ends.
 

@@ -58,7 +58,12 @@ def hidden_members(scan: ShardScan) -> Iterator[Hit]:
         yield Hit(f"{len(scan.hidden)} hidden members ignored ({twins} AppleDouble)", first.name, first.header_offset)
 
 
-@rule("WDS024", "warning", effect="A tool that unpacks the shard may write outside its folder.", remedy="Rename it")
+@rule(
+    "WDS024",
+    "warning",
+    effect="A tool that unpacks the shard may write outside its folder.",
+    remedy="Pack it under a relative name without '..'",
+)
 def unsafe_name(scan: ShardScan) -> Iterator[Hit]:
     """A name is absolute or climbs out of its folder."""
     for sample in scan.samples.values():

@@ -51,7 +51,7 @@ rule(
     "WDS033",
     "warning",
     effect="No shuffle buffer mixes them: batches hold a class or two, and training suffers.",
-    remedy="Pack again in shuffled order (wds make-shards shuffles unless told)",
+    remedy="Pack again in shuffled order (as wds make-shards does without --no-shuffle)",
 )(no_check)
 
 

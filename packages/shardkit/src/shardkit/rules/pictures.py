@@ -34,8 +34,8 @@ rule(
 rule(
     "WDS042",
     "error",
-    effect="Unpacking it would take gigabytes and kill the worker.",
-    remedy="Drop the sample, or raise --max-pixels",
+    effect="Unpacking it can take gigabytes and kill the worker.",
+    remedy="Scale the picture down, drop the sample, or raise --max-pixels",
 )(_picture_error("WDS042"))
 rule("WDS043", "error", effect="The run stops here.", remedy="Replace the picture, or drop the sample")(
     _picture_error("WDS043")
@@ -76,24 +76,30 @@ rule(
     "WDS041",
     "note",
     effect="A decoder that goes by the name fails.",
-    remedy="Nothing here: formats are told by content",
+    remedy="Nothing to do: formats are told by content here",
 )(_picture_note(_count_formats, having=_has_other_format))
-rule("WDS044", "note", effect="Some decoders give false colours.", remedy="Nothing here: they are converted")(
-    _picture_note(lambda found: f"{len(found)} CMYK", having=lambda facts, _: facts.mode in ("CMYK", "YCCK"))
-)
+rule(
+    "WDS044", "note", effect="Some decoders give false colours.", remedy="Nothing to do: they are converted to RGB here"
+)(_picture_note(lambda found: f"{len(found)} CMYK", having=lambda facts, _: facts.mode in ("CMYK", "YCCK")))
 rule(
     "WDS045",
     "note",
     effect="Some decoders turn them, some do not.",
-    remedy="Nothing here: never turned, as ImageFolder",
+    remedy="Nothing to do: no picture is turned here, as with torchvision's ImageFolder",
 )(_picture_note(lambda found: f"{len(found)} turned by EXIF", having=lambda facts, _: facts.turned))
-rule("WDS046", "note", effect="Decoders that scale wrongly make them white.", remedy="Nothing here: scaled to 8 bits")(
-    _picture_note(lambda found: f"{len(found)} of 16 bits", having=lambda facts, _: facts.mode.startswith("I"))
-)
-rule("WDS047", "note", effect="A flood of warnings from every worker.", remedy="Nothing here: EXIF is ignored")(
-    _picture_note(lambda found: f"{len(found)} with damaged EXIF", having=lambda facts, _: facts.bad_exif)
-)
-rule("WDS048", "note", effect="Only the first frame is used.", remedy="Drop them, or extract frames")(
+rule(
+    "WDS046",
+    "note",
+    effect="Decoders that scale wrongly make them white.",
+    remedy="Nothing to do: they are scaled to 8 bits here",
+)(_picture_note(lambda found: f"{len(found)} of 16 bits", having=lambda facts, _: facts.mode.startswith("I")))
+rule(
+    "WDS047",
+    "note",
+    effect="Some decoders warn of each, in every worker.",
+    remedy="Nothing to do: EXIF is ignored here",
+)(_picture_note(lambda found: f"{len(found)} with damaged EXIF", having=lambda facts, _: facts.bad_exif))
+rule("WDS048", "note", effect="Only the first frame is used.", remedy="Drop them, or pack single frames")(
     _picture_note(lambda found: f"{len(found)} animated", having=lambda facts, _: facts.frames > 1)
 )
 

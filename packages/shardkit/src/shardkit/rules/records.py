@@ -14,7 +14,7 @@ __all__: list[str] = []
     "WDS050",
     "error",
     effect="Epochs are planned from the manifest: counts, order and resume would be wrong.",
-    remedy="Fetch the shard again, or index the folder again if the shard is right",
+    remedy="Fetch the shard again; if it is right as it is, remove the manifest and index the shards",
 )
 def differs_from_manifest(scan: ShardScan) -> Iterator[Hit]:
     """The shard is not the one that the manifest describes."""

@@ -26,7 +26,7 @@ def _damage(rule_id: str) -> Check:
 rule(
     "WDS001",
     "error",
-    effect="The run stops at this shard, hours in.",
+    effect="The run stops when it comes to this shard.",
     remedy="See what wrote the file, and fetch or pack it again",
 )(_damage("WDS001"))
 rule(
@@ -74,7 +74,12 @@ def end_marker_missing(scan: ShardScan) -> Iterator[Hit]:
             yield Hit(f"{len(scan.samples)} samples, end-of-archive marker missing: the file may be cut")
 
 
-@rule("WDS006", "warning", effect="Nothing, today.", remedy="Cut the file there")
+@rule(
+    "WDS006",
+    "warning",
+    effect="Readers that stop at the end marker never see them; others fail on them.",
+    remedy="Cut the file off at that byte, or pack the shard again",
+)
 def data_after_end(scan: ShardScan) -> Iterator[Hit]:
     """Bytes that are not zeros follow the end marker."""
     if scan.ending is not None and scan.ending.trailing_bytes:
@@ -140,7 +145,7 @@ def gzip_shard(scan: ShardScan) -> Iterator[Hit]:
         yield Hit("gzip: random access will be slow")
 
 
-@rule("WDS013", "note", effect="Some strict readers complain.", remedy="Nothing, or pack the shard again")
+@rule("WDS013", "note", effect="Some strict readers complain.", remedy="Nothing to do, or pack the shard again")
 def short_end_marker(scan: ShardScan) -> Iterator[Hit]:
     """The end marker has one zero block instead of two."""
     if scan.ending is not None and scan.ending.zero_blocks == 1:
