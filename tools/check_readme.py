@@ -1,7 +1,7 @@
 """Run the commands of README.md and compare what they print with what it shows; ``--write`` puts in what they print.
 
 A ```` ```console ```` block holds commands (``$ ...``) and their standard output. Blocks run in order, in one folder.
-Lines with times, rates or losses are compared with their numbers masked. Commands that set up an environment are run
+Lines with times, rates or losses are compared with their numbers masked, passing reports not at all. Commands that set up an environment are run
 only with ``--set-up``, and then they alone, in a fresh clone; the one that runs these very tests is never run.
 """
 
@@ -24,6 +24,8 @@ _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SET_UP = "python3 -m venv"
 # What would lead the set-up command into the environment that runs this script.
 _OF_THIS_ENVIRONMENT = ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON", "CONDA_PREFIX", "NOX_")
+# Reports that come every few seconds: how many there are depends on the machine.
+_REPORT = re.compile(r"epoch \d+/\d+ batch ")
 # Lines whose numbers differ from run to run.
 _VOLATILE = re.compile(r"images/s|\d s\b|loss|top-1|runs/")
 
@@ -94,7 +96,7 @@ def _output(command: str, folder: Path) -> str:
 
 
 def _masked(output: str) -> str:
-    lines = output.splitlines()
+    lines = [line for line in output.splitlines() if not _REPORT.match(line)]
     return "\n".join(re.sub(r"\d[\d.,:-]*", "#", line) if _VOLATILE.search(line) else line for line in lines)
 
 

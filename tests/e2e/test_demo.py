@@ -1,4 +1,7 @@
-"""The demo as a newcomer runs it, and its control: with shuffled labels there is nothing to learn."""
+"""The control of the demo: with shuffled labels there is nothing to learn.
+
+That the demo itself learns is in test_readme.py, which runs it as the README does: below 0.95 it exits with 1.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,6 @@ def validation_top1(stdout: str) -> float:
     match = re.search(r"^validation top-1 (\d\.\d{4}) on 200 samples, each counted once$", stdout, re.MULTILINE)
     assert match is not None, stdout
     return float(match[1])
-
-
-def test_the_demo_learns_and_says_where_the_time_went(tmp_path: Path) -> None:
-    ended = run_wds("demo", "--out", "demo", cwd=tmp_path, timeout_s=500)
-    assert ended.code == 0, ended.stderr
-    assert validation_top1(ended.stdout) >= 0.95
-    assert "every picture decodes, 0 findings" in ended.stdout
-    assert "Where the time went" in ended.stdout
-    assert "Try next" in ended.stdout
 
 
 def test_shuffled_labels_are_not_learnt(tmp_path: Path) -> None:
