@@ -1,8 +1,9 @@
 """Run the commands of README.md and compare what they print with what it shows; ``--write`` puts in what they print.
 
 A ```` ```console ```` block holds commands (``$ ...``) and their standard output. Blocks run in order, in one folder.
-Lines with times, rates or losses are compared with their numbers masked, passing reports not at all. Commands that set up an environment are run
-only with ``--set-up``, and then they alone, in a fresh clone; the one that runs these very tests is never run.
+Lines with times, rates or losses are compared with their numbers masked, passing reports not at all. Commands that set
+up an environment are run only with ``--set-up``, and then they alone, in a fresh clone; the one that runs these very
+tests is never run.
 """
 
 from __future__ import annotations
