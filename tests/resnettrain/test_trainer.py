@@ -56,6 +56,12 @@ def test_training_and_validation_of_different_classes_are_refused(train_set: Pic
         train(tiny_config(train_set, tmp_path / "run", val=val))
 
 
+def test_a_shard_in_both_sets_is_refused(train_set: PictureSet, tmp_path: Path) -> None:
+    with pytest.raises(DataMismatchError, match="both trained on and validated on"):
+        train(tiny_config(train_set, tmp_path / "run", val=train_set))
+    assert not (tmp_path / "run").exists()
+
+
 def test_fewer_samples_than_a_batch_are_refused_with_both_numbers(train_set: PictureSet, tmp_path: Path) -> None:
     with pytest.raises(LoaderConfigError, match=r"101 samples, a global batch of 102"):
         train(tiny_config(train_set, tmp_path / "run", data__batch_size=102))

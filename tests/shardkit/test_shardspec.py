@@ -251,3 +251,11 @@ class TestLists:
         (tmp_path / "l.txt").write_text("# nothing\n", encoding="utf-8")
         with pytest.raises(PatternError, match="no shard pattern"):
             expand_patterns([f"@{tmp_path / 'l.txt'}"])
+
+
+def test_the_index_files_in_what_a_shell_made_of_a_glob_are_passed_over(tmp_path: Path) -> None:
+    shard = tmp_path / "t-000000.tar"
+    shard.touch()
+    index = tmp_path / "t-000000.tar.index.json"
+    index.touch()
+    assert expand_patterns([str(shard), str(index)]) == [str(shard)]

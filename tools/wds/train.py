@@ -82,7 +82,7 @@ def train(
 def evaluate(
     checkpoint: Checkpoint,
     patterns: opt.MorePatterns = None,
-    urls: opt.Urls = None,
+    urls: opt.EvalUrls = None,
     batch_size: opt.BatchSize = None,
     workers: opt.Workers = None,
     cache_dir: opt.CacheDir = None,

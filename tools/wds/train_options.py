@@ -14,6 +14,7 @@ __all__ = [
     "Device",
     "DryRun",
     "Epochs",
+    "EvalUrls",
     "Exact",
     "ImageSize",
     "LearningRate",
@@ -37,6 +38,9 @@ Urls = Annotated[list[str] | None, typer.Option("--urls", metavar="PATTERN", hel
 MorePatterns = Annotated[
     list[str] | None, typer.Argument(metavar="[PATTERN]...", help="More shards, as a shell expands a glob.")
 ]
+EvalUrls = Annotated[
+    list[str] | None, typer.Option("--urls", metavar="PATTERN", help=f"Shards to evaluate on: {_PATTERN}.")
+]
 ValUrls = Annotated[
     list[str] | None, typer.Option("--val-urls", metavar="PATTERN", help="Validation shards; every sample counts once.")
 ]
@@ -53,14 +57,22 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. augment.scale=[0.35,1]. Repeatable."),
 ]
-Model = Annotated[str | None, typer.Option("--model", help="A torchvision classification model, or `tiny`.")]
-ImageSize = Annotated[int | None, typer.Option("--image-size", help="Side of the square input in pixels.")]
-Epochs = Annotated[int | None, typer.Option("--epochs", help="Times that every sample is seen.")]
-BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Samples a step, per rank.")]
+Model = Annotated[
+    str | None, typer.Option("--model", help="A torchvision classification model, or `tiny`.  Default: resnet50.")
+]
+ImageSize = Annotated[
+    int | None, typer.Option("--image-size", help="Side of the square input in pixels.  Default: 224.")
+]
+Epochs = Annotated[
+    int | None, typer.Option("--epochs", help="Times that every sample is seen.  Default: 16; 1 for `seed`.")
+]
+BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Samples an optimizer step.  Default: 64.")]
 LearningRate = Annotated[
     float | None, typer.Option("--lr", show_default="0.1 x batch / 256", help="Peak learning rate.")
 ]
-Workers = Annotated[int | None, typer.Option("--workers", help="Loader processes; 0 loads in the main one.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", help="Loader processes; 0 loads in the main one.  Default: 2; 4 for `seed`.")
+]
 MaxSteps = Annotated[
     int | None,
     typer.Option(

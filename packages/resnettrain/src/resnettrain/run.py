@@ -6,6 +6,7 @@ What can be refused is refused here, before the first step. The loop over it is 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from torch import nn
 
 from resnettrain.checkpoint import checkpoint_path, find_checkpoint, remove_unfinished, rotate, write_checkpoint
 from resnettrain.config import AugmentConfig, TrainConfig
-from resnettrain.errors import CheckpointError, ConfigError
+from resnettrain.errors import CheckpointError, ConfigError, DataMismatchError
 from resnettrain.evaluate import EvalResult, Evaluator, require_label_range, require_same_classes
 from resnettrain.feed import DeviceBatch, Feed, LanesFeed, SourceFeed
 from resnettrain.guard import FiniteGuard
@@ -132,7 +133,7 @@ def open_run(config: TrainConfig, *, progress: Progress, stop: StopRequest, resu
         home = _home(found[0]) if found is not None else None
         run_dir = config.run_dir or home or new_run_dir(config.recipe)
         config = _resolved(config, run_dir=run_dir, num_classes=identity.num_classes)
-        evaluator = _evaluator(config, stack, identity=identity, numerics=numerics)
+        evaluator = _evaluator(config, stack, dataset=dataset, identity=identity, numerics=numerics)
         feed = _feed(
             config,
             dataset=dataset,
@@ -185,12 +186,26 @@ def _resolved(config: TrainConfig, *, run_dir: Path, num_classes: int) -> TrainC
     )
 
 
-def _evaluator(config: TrainConfig, stack: ExitStack, *, identity: Identity, numerics: Numerics) -> Evaluator | None:
+def _evaluator(
+    config: TrainConfig, stack: ExitStack, *, dataset: Dataset | None, identity: Identity, numerics: Numerics
+) -> Evaluator | None:
     if not config.data.val_urls:
         return None
     val = stack.enter_context(open_dataset(config.data.val_urls, cache_dir=config.data.cache_dir, exact=True))
+    if dataset is not None:
+        _require_apart(dataset, val)
     require_same_classes(identity.classes, val.classes, names=(config.data.urls[0], val.urls[0]))
     return stack.enter_context(Evaluator(val, config, numerics=numerics, num_classes=identity.num_classes))
+
+
+def _require_apart(dataset: Dataset, val: Dataset) -> None:
+    """Refuse a shard that is trained on and validated on: the figure would be of what was learnt by heart."""
+    shared = set(map(os.path.realpath, dataset.urls)) & set(map(os.path.realpath, val.urls))
+    if shared:
+        raise DataMismatchError(
+            f"{min(shared)}: {len(shared)} shards are both trained on and validated on. Name the two sets apart, for "
+            "example by their manifests."
+        )
 
 
 def _feed(

@@ -95,6 +95,9 @@ def _expand_list(lines: Iterable[str], *, name: str) -> Iterator[str]:
 
 def _locate(location: str) -> Iterator[str]:
     """Turn a location without braces into shards: itself, the matches of a glob, a folder's or a manifest's shards."""
+    if location.endswith(INDEX_SUFFIX):
+        # What a shell makes of `shards/train*` holds the indexes too; a glob of ours passes over them.
+        return
     if is_url(location):
         if "*" in location.partition("?")[0]:
             raise PatternError(f"{location}: shards cannot be listed over http; use braces like {{000000..000003}}")
