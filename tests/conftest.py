@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import signal
 
 import hypothesis
 import pytest
@@ -10,6 +11,10 @@ import pytest
 # Deadlines fail by chance on a machine that does other work as well; pytest-timeout stops what hangs.
 hypothesis.settings.register_profile("wds", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("wds")
+
+# A shell starts what it runs in the background deaf to Ctrl-C, and the processes that tests start inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @functools.cache
