@@ -25,8 +25,8 @@ _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SET_UP = "python3 -m venv"
 # What would lead the set-up command into the environment that runs this script.
 _OF_THIS_ENVIRONMENT = ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON", "CONDA_PREFIX", "NOX_")
-# Reports that come every few seconds: how many there are depends on the machine.
-_REPORT = re.compile(r"epoch \d+/\d+ batch ")
+# Reports that come every few seconds, how many depends on the machine; and which epoch was the best so far.
+_REPORT = re.compile(r"epoch \d+(/\d+ batch| validation:) ")
 # Lines whose numbers differ from run to run.
 _VOLATILE = re.compile(r"images/s|\d s\b|loss|top-1|runs/")
 
@@ -98,7 +98,7 @@ def _output(command: str, folder: Path) -> str:
 
 def _masked(output: str) -> str:
     lines = [line for line in output.splitlines() if not _REPORT.match(line)]
-    return "\n".join(re.sub(r"\d[\d.,:-]*", "#", line) if _VOLATILE.search(line) else line for line in lines)
+    return "\n".join(re.sub(r" *\d[\d.,:-]*", " #", line) if _VOLATILE.search(line) else line for line in lines)
 
 
 if __name__ == "__main__":
