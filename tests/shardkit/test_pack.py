@@ -236,7 +236,7 @@ class TestTrouble:
     def test_a_disk_that_is_full_at_the_index_leaves_no_shard(self, tmp_path: Path) -> None:
         source = open_folder(image_folder(tmp_path / "in", classes=("a",), per_class=1), shuffle=False)
         # In the index, the name of the file makes more bytes than the shard has.
-        long = replace(source, files=(("a/" + "../a/" * 700 + "a_0.JPEG", 0),))
+        long = replace(source, files=(("a/" + "../a/" * 700 + "a_0.JPEG", 0, 0),))
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (3584, before[1]))
         try:

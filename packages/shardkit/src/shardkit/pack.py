@@ -20,7 +20,6 @@ from typing import Literal
 from shardkit.atomic import exclusive, remove_leftovers
 from shardkit.errors import OutputExistsError, PackError, SourceError, UnusableSourcesError
 from shardkit.index import index_path_of, write_index
-from shardkit.keys import LABEL_EXTENSION
 from shardkit.manifest import MANIFEST_SUFFIX, Manifest, ShardRecord, write_manifest
 from shardkit.processes import process_pool
 from shardkit.sources import Source
@@ -230,8 +229,7 @@ def _write_shard(source: Source, task: _Task) -> _Written:
                 except SourceError as error:
                     unusable.append(str(error))
                     continue
-                members = [(sample.extension, sample.picture), (LABEL_EXTENSION, str(sample.label).encode())]
-                writer.write_sample(sample.key, members, origin=sample.origin)
+                writer.write_sample(sample.key, sample.members, origin=sample.origin)
             if len(unusable) == len(task.plan.samples) or (unusable and task.config.on_error == "stop"):
                 raise _NothingToWrite
     except _NothingToWrite:

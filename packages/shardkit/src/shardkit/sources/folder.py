@@ -1,7 +1,4 @@
-"""Where samples to pack come from: the fake ImageNet or an image folder. Each source makes any of its samples alone.
-
-Owns keys, labels and class names of each source; writes nothing.
-"""
+"""Samples to pack from an image folder: one subfolder a class, the files' bytes as they are."""
 
 from __future__ import annotations
 
@@ -10,125 +7,29 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from shardkit.errors import PackError, PictureError, SourceError
-from shardkit.fake_imagenet import FakeImageNet
-from shardkit.keys import PICTURE_EXTENSIONS
+from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS
 from shardkit.pictures import open_picture
 from shardkit.seeded import seeded_permutation
+from shardkit.sources.source import SourceSample, listing_digest
 
-__all__ = ["FakeSource", "FolderSource", "Source", "SourceSample", "open_folder"]
+__all__ = ["FolderSource", "open_folder", "plain_stem"]
 
 # As many characters of a file's name as keep a key within plain ustar.
 _MAX_STEM = 64
-
-
-@dataclass(frozen=True, slots=True)
-class SourceSample:
-    """One sample to pack: the picture's bytes as they are, their extension, the label, and the file it came from."""
-
-    key: str
-    extension: str
-    picture: bytes
-    label: int
-    origin: str = ""
-
-
-class Source(Protocol):
-    """Samples to pack, numbered from 0. Picklable: every process makes its own samples."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the classes, in the order of their numbers."""
-
-    @property
-    def class_order(self) -> str:
-        """How that order was made, in words."""
-
-    @property
-    def shuffled(self) -> bool:
-        """Whether the samples come in shuffled order."""
-
-    @property
-    def split(self) -> str:
-        """``train`` or ``val``."""
-
-    @property
-    def seed(self) -> int:
-        """The seed of order and content."""
-
-    @property
-    def options(self) -> Mapping[str, object]:
-        """What made the source, for the manifest; nothing in it that differs between machines."""
-
-    def __len__(self) -> int: ...
-
-    def sample(self, number: int) -> SourceSample:
-        """Make one sample. Raises: SourceError: its source cannot be used."""
-
-
-@dataclass(frozen=True, slots=True)
-class FakeSource:
-    """The samples of a fake ImageNet, in the order it numbers them, which is mixed already."""
-
-    pictures: FakeImageNet
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """``fake0000``, ``fake0001`` and so on."""
-        return tuple(f"fake{number:04d}" for number in range(self.pictures.num_classes))
-
-    @property
-    def class_order(self) -> str:
-        """By number, which the names hold."""
-        return "by number"
-
-    @property
-    def shuffled(self) -> bool:
-        """Always: each run of ``num_classes`` samples holds every class once, in seeded order."""
-        return True
-
-    @property
-    def split(self) -> str:
-        """The split of the generator."""
-        return self.pictures.split
-
-    @property
-    def seed(self) -> int:
-        """The seed of the generator."""
-        return self.pictures.seed
-
-    @property
-    def options(self) -> Mapping[str, object]:
-        """The generator's settings."""
-        made = self.pictures
-        return {
-            "source": "fake-imagenet",
-            "size": list(made.size),
-            "sizes": made.sizes,
-            "quality": made.quality,
-            "labels": made.labels,
-        }
-
-    def __len__(self) -> int:
-        return self.pictures.num_samples
-
-    def sample(self, number: int) -> SourceSample:
-        """Draw and encode one picture."""
-        picture, label = self.pictures.sample(number)
-        return SourceSample(f"{number:08d}", "jpg", picture, label)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderSource:
     """The pictures of an image folder, with their bytes as they are. Make one with :func:`open_folder`.
 
-    ``files``: (path below the folder, label) in packing order. ``ignored``: how many other files lie there.
+    ``files``: (path below the folder, label, size in bytes when listed) in packing order. ``ignored``: how many other
+    files lie there.
     """
 
     folder: Path
-    files: tuple[tuple[str, int], ...]
+    files: tuple[tuple[str, int, int], ...]
     classes: tuple[str, ...]
     class_order: str
     shuffled: bool
@@ -142,12 +43,34 @@ class FolderSource:
         """How the folder was read; not where it lies."""
         return {"source": "image-folder", "val_share": self.val_share}
 
+    @property
+    def recipe(self) -> Mapping[str, object]:
+        """The arguments of :func:`open_folder`."""
+        return {
+            "kind": "image-folder",
+            "folder": str(self.folder.absolute()),
+            "split": self.split,
+            "seed": self.seed,
+            "val_share": self.val_share,
+            "shuffle": self.shuffled,
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """Over path, label and size of every file, in order."""
+        return listing_digest(self.files)
+
     def __len__(self) -> int:
         return len(self.files)
 
+    def content_sizes(self, number: int) -> tuple[int, ...]:
+        """Return the size of the file when it was listed, and of its label."""
+        _, label, size = self.files[number]
+        return size, len(str(label))
+
     def sample(self, number: int) -> SourceSample:
         """Read one file and see that it begins as a picture does. Raises: SourceError: it does not."""
-        name, label = self.files[number]
+        name, label, _ = self.files[number]
         try:
             picture = (self.folder / name).read_bytes()
             open_picture(picture)
@@ -157,7 +80,8 @@ class FolderSource:
             raise SourceError(name, error.reason) from error
         stem, _, suffix = name.rpartition("/")[2].rpartition(".")
         extension = "jpg" if suffix.lower() == "jpeg" else suffix.lower()
-        return SourceSample(f"{number:08d}_{_plain(stem)}", extension, picture, label, origin=name)
+        members = ((extension, picture), (LABEL_EXTENSION, str(label).encode()))
+        return SourceSample(f"{number:08d}_{plain_stem(stem)}", members, origin=name)
 
 
 def open_folder(
@@ -176,7 +100,7 @@ def open_folder(
     classes = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."))
     if not classes:
         raise PackError(f"{folder}: no subfolders. Name a folder with one subfolder a class")
-    files: list[tuple[str, int]] = []
+    files: list[tuple[str, int, int]] = []
     ignored = 0
     for label, name in enumerate(classes):
         found = sorted(_files_below(folder, name))
@@ -185,7 +109,7 @@ def open_folder(
         if not pictures:
             raise PackError(f"{folder / name}: a class without a picture. Remove the folder, or put pictures into it")
         chosen = _split(pictures, split=split, seed=seed, val_share=val_share)
-        files.extend((path, label) for path in chosen)
+        files.extend((path, label, _size_of(folder / path)) for path in chosen)
     if not files:
         raise PackError(f"{folder}: no picture is left for the split '{split}' with a val share of {val_share}")
     if shuffle:
@@ -218,6 +142,14 @@ def _files_below(folder: Path, name: str) -> Iterator[str]:
         yield from (f"{relative}/{file}" for file in files)
 
 
+def _size_of(path: Path) -> int:
+    """Return the size of a file; 0 for one that cannot be looked at: reading it will say why."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def _raise(error: OSError) -> None:
     """Stop at a folder that cannot be read: os.walk would pass over it without a word."""
     raise error
@@ -238,6 +170,6 @@ def _split(pictures: list[str], *, split: str, seed: int, val_share: float | Non
     return [pictures[i] for i in sorted(chosen)]
 
 
-def _plain(stem: str) -> str:
+def plain_stem(stem: str) -> str:
     """Return the name with letters, digits, '-' and '_' alone: no dot, no space, nothing that readers differ on."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", stem)[:_MAX_STEM]

@@ -1,0 +1,9 @@
+"""Where samples to pack come from. Each source numbers its samples and makes any of them alone; it writes nothing."""
+
+from __future__ import annotations
+
+from shardkit.sources.fake import FakeSource
+from shardkit.sources.folder import FolderSource, open_folder
+from shardkit.sources.source import Source, SourceSample
+
+__all__ = ["FakeSource", "FolderSource", "Source", "SourceSample", "open_folder"]
