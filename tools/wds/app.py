@@ -17,10 +17,12 @@ from typer.exceptions import TyperException
 
 from wds.console import print_error, setup_logging
 from wds.demo import demo
-from wds.inspect import index, inspect, validate
+from wds.index import index
+from wds.inspect import inspect
 from wds.make_shards import make_shards
 from wds.patterns import GreedyCommand
 from wds.train import evaluate, train
+from wds.validate import validate
 
 __all__ = ["app", "main"]
 
