@@ -110,3 +110,43 @@ def test_shards_of_gnu_tar_are_read_and_clean(tmp_path: Path, format: str) -> No
         pytest.skip(f"this tar makes no such archive: {done.stderr.decode()}")
     assert rules_in(check(tmp_path / "x.tar")) == []
     assert sorted(build_index(tmp_path / "x.tar").keys) == sorted(f"./{name}" for name in names)
+
+
+@pytest.mark.parametrize("format", ["ustar", "gnutar", "pax", "v7"])
+def test_shards_of_bsdtar_are_read_and_clean(tmp_path: Path, format: str) -> None:
+    if shutil.which("bsdtar") is None:
+        pytest.skip("no bsdtar here")
+    names = ["000000", "000001", *(["k" * 150] if format in {"gnutar", "pax"} else [])]
+    files = []
+    for number, name in enumerate(names):
+        for extension, content in (("cls", b"%d" % number), ("jpg", jpeg_bytes(number))):
+            (tmp_path / f"{name}.{extension}").write_bytes(content)
+            files.append(f"{name}.{extension}")
+    shard = tmp_path / "x.tar"
+    subprocess.run(["bsdtar", f"--format={format}", "-cf", shard, "-C", tmp_path, *files], check=True)
+    assert rules_in(check(shard)) == []
+    assert build_index(shard).keys == tuple(names)
+
+
+def test_shards_of_img2dataset_lack_only_labels(tmp_path: Path) -> None:
+    """It writes a picture, a caption and a JSON a sample, keys of nine digits, and no class."""
+    members: list[tuple[str, bytes]] = []
+    for number in range(3):
+        key = f"{number:09d}"
+        members += [(f"{key}.jpg", jpeg_bytes(number)), (f"{key}.txt", b"a caption"), (f"{key}.json", b"{}")]
+    shard = tmp_path / "00000.tar"
+    shard.write_bytes(tar_bytes(members, format=tarfile.GNU_FORMAT))
+    report = check(shard)
+    assert rules_in(report) == ["WDS022"]
+    assert (report.summary.samples, report.summary.extensions) == (3, {"jpg": 3, "json": 3, "txt": 3})
+
+
+def test_gzip_shards_of_shard_writer_are_read_as_they_are(tmp_path: Path) -> None:
+    webdataset = pytest.importorskip("webdataset")
+    pattern = str(tmp_path / "x-%06d.tar.gz")
+    with webdataset.ShardWriter(pattern, maxcount=2, verbose=0, encoder=False, compress=True) as writer:
+        for number in range(4):
+            writer.write({"__key__": f"{number:06d}", "jpg": jpeg_bytes(number), "cls": b"%d" % number})
+    shards = sorted(tmp_path.glob("*.tar.gz"))
+    assert [rules_in(check(shard)) for shard in shards] == [["WDS012"], ["WDS012"]]
+    assert [check(shard).summary.whole for shard in shards] == [2, 2]
