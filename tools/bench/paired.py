@@ -1,7 +1,7 @@
 """Time subjects side by side: interleaved rounds, each run in a process of its own, then medians, spread and ratios.
 
 Machines drift by a fifth within minutes; only runs that stand next to each other can be compared. So every round runs
-every subject once, and a ratio is the median of the ratios within rounds. Start-up is not timed: a subject times itself.
+every subject once, and a ratio is the median of the ratios within rounds. Start-up is not timed.
 """
 
 from __future__ import annotations
