@@ -33,6 +33,20 @@ def test_a_new_run_does_not_go_into_a_folder_that_is_in_use(tmp_path: Path) -> N
         RunLog(tmp_path, config_toml="")
 
 
+def test_a_folder_of_a_run_that_saved_nothing_is_not_offered_for_resuming(tmp_path: Path) -> None:
+    RunLog(tmp_path / "run", config_toml="").close()
+    with pytest.raises(RunFolderError, match="it holds no checkpoint") as refused:
+        RunLog(tmp_path / "run", config_toml="")
+    assert "--resume" not in str(refused.value)
+
+
+def test_a_folder_of_a_run_that_saved_names_the_way_on(tmp_path: Path) -> None:
+    RunLog(tmp_path / "run", config_toml="").close()
+    (tmp_path / "run" / "checkpoints" / "samples-00000000000001.pt").write_bytes(b"")
+    with pytest.raises(RunFolderError, match=f"go on with --resume {tmp_path / 'run'}"):
+        RunLog(tmp_path / "run", config_toml="")
+
+
 def test_a_run_that_goes_on_drops_the_lines_its_checkpoint_had_not_seen(tmp_path: Path) -> None:
     with RunLog(tmp_path / "run", config_toml="") as log:
         for samples in (1, 2, 3):

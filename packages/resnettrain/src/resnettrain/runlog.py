@@ -52,7 +52,9 @@ class RunLog:
 
     def __init__(self, run_dir: Path, *, config_toml: str, keep_lines: int | None = None) -> None:
         if keep_lines is None and run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
-            raise RunFolderError(f"{run_dir}: is not empty. Name another run folder, or go on with --resume {run_dir}.")
+            saved = any((run_dir / "checkpoints").glob("*.pt"))
+            way_on = f"go on with --resume {run_dir}" if saved else "remove this one: it holds no checkpoint"
+            raise RunFolderError(f"{run_dir}: is not empty. Name another run folder, or {way_on}.")
         self.run_dir = run_dir
         self.checkpoint_dir = run_dir / "checkpoints"
         path = run_dir / "metrics.jsonl"
