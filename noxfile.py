@@ -156,6 +156,14 @@ def types(session: nox.Session) -> None:
     session.run("mypy", *session.posargs)
 
 
+@nox.session(reuse_venv=True)
+def bench(session: nox.Session) -> None:
+    """Time wds against its peers, side by side. Arguments after `--` go to `python -m bench` (default: shards)."""
+    install(session, ".")
+    with session.chdir("tools"):
+        session.run("python", "-m", "bench", *(session.posargs or ("shards",)))
+
+
 @nox.session(venv_backend="none")
 def lock(session: nox.Session) -> None:
     """Write tools/constraints.txt anew, with the newest versions that fit. Needs uv."""
