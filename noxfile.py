@@ -111,7 +111,7 @@ def tests(session: nox.Session) -> None:
     parallel = ("-q", "-n", "2", "--dist", "worksteal")
     one_thread = {"OMP_NUM_THREADS": "1"}  # two test processes share the cores
 
-    python = bare_environment(session, "shardkit-alone", "packages/shardkit", *group("test"))
+    python = bare_environment(session, "shardkit-alone", "packages/shardkit[html,parquet,remote]", *group("test"))
     session.run(python, "-c", TORCH_IS_ABSENT, external=True)
     session.run(python, "-m", "pytest", *parallel, *quick, "tests/shardkit", external=True, env=one_thread)
 
