@@ -22,7 +22,7 @@ PACK = textwrap.dedent("""
     def main():
         source = FakeSource(FakeImageNet(num_samples=60, num_classes=3, size=(320, 240), sizes="fixed"))
         config = PackConfig(folder=Path(sys.argv[1]), prefix="t", jobs=int(sys.argv[2]), on_exists=sys.argv[3])
-        plan = plan_shards(60, prefix="t", num_shards=6)
+        plan = plan_shards(source, prefix="t", num_shards=6)
         pack(source, plan, config=config, on_shard=lambda shard: print(shard.name, flush=True))
 
     if __name__ == "__main__":

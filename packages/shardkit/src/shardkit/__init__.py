@@ -30,6 +30,7 @@ from shardkit.index import (
 )
 from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, SampleKey, picture_extension, split_name
 from shardkit.labels import parse_label
+from shardkit.layout import ShardPlan, ShardSize, parse_shard_size, plan_shards, planned_bytes
 from shardkit.manifest import (
     MANIFEST_SUFFIX,
     Manifest,
@@ -40,9 +41,11 @@ from shardkit.manifest import (
     read_manifest,
     write_manifest,
 )
-from shardkit.pack import PackConfig, ShardPlan, existing_output, pack, plan_shards
+from shardkit.pack import pack
+from shardkit.pack_config import PackConfig, existing_output
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
 from shardkit.reader import Sample, ShardFile, iter_samples
+from shardkit.recode import Recode, recode_sample
 from shardkit.rules import RULES, Finding, Rule, Severity
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns, is_url
@@ -74,6 +77,7 @@ __all__ = [
     "PatternError",
     "PictureError",
     "PictureFacts",
+    "Recode",
     "Rule",
     "Sample",
     "SampleKey",
@@ -84,6 +88,7 @@ __all__ = [
     "ShardReadError",
     "ShardRecord",
     "ShardReport",
+    "ShardSize",
     "ShardSummary",
     "ShardWriter",
     "ShardkitError",
@@ -113,12 +118,15 @@ __all__ = [
     "open_picture",
     "pack",
     "parse_label",
+    "parse_shard_size",
     "picture_extension",
     "picture_facts",
     "plan_shards",
+    "planned_bytes",
     "printable",
     "read_index",
     "read_manifest",
+    "recode_sample",
     "remove_leftovers",
     "repeated_keys",
     "seeded_permutation",

@@ -8,94 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import os
-import re
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from shardkit.atomic import exclusive, remove_leftovers
 from shardkit.errors import OutputExistsError, PackError, SourceError, UnusableSourcesError
 from shardkit.index import index_path_of, write_index
-from shardkit.manifest import MANIFEST_SUFFIX, Manifest, ShardRecord, write_manifest
+from shardkit.layout import ShardPlan
+from shardkit.manifest import Manifest, ShardRecord, write_manifest
+from shardkit.pack_config import PackConfig, existing_output
 from shardkit.processes import process_pool
+from shardkit.recode import recode_sample
 from shardkit.sources import Source
 from shardkit.writer import ShardWriter
 
-__all__ = ["PackConfig", "ShardPlan", "existing_output", "pack", "plan_shards"]
-
-
-@dataclass(frozen=True, slots=True)
-class ShardPlan:
-    """One shard to write: its file name, and its samples, numbered as the source does."""
-
-    name: str
-    samples: range
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackConfig:
-    """Where and how to pack.
-
-    ``jobs``: processes. ``on_exists``: ``overwrite`` replaces the shards, indexes and manifest of this prefix, and
-    nothing else. ``on_error``: ``skip`` leaves unusable sources out, counted and listed in the manifest.
-    """
-
-    folder: Path
-    prefix: str
-    jobs: int = 1
-    on_exists: Literal["fail", "overwrite"] = "fail"
-    on_error: Literal["stop", "skip"] = "stop"
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", self.prefix):
-            raise PackError(f"prefix {self.prefix!r}: use letters, digits, '.', '_' and '-' only")
-        if self.jobs < 1:
-            raise PackError(f"{self.jobs} jobs: at least 1 is needed")
-
-    @property
-    def manifest_path(self) -> Path:
-        """Where the manifest goes."""
-        return self.folder / (self.prefix + MANIFEST_SUFFIX)
-
-
-def plan_shards(
-    num_samples: int, *, prefix: str, num_shards: int | None = None, samples_per_shard: int | None = None
-) -> list[ShardPlan]:
-    """Cut the samples into shards: so many even ones (sizes differ by at most one), or full ones and a rest.
-
-    Raises: PackError: not exactly one of the two given, or more shards than samples.
-    """
-    if (num_shards is None) == (samples_per_shard is None):
-        raise PackError("give either a number of shards or a number of samples a shard")
-    if num_samples < 1:
-        raise PackError("no pictures to pack")
-    if samples_per_shard is not None:
-        if samples_per_shard < 1:
-            raise PackError(f"{samples_per_shard} samples a shard: at least 1 is needed")
-        cuts = [*range(0, num_samples, samples_per_shard), num_samples]
-    else:
-        if not num_shards or num_shards < 1:
-            raise PackError(f"{num_shards} shards: at least 1 is needed")
-        if num_samples < num_shards:
-            raise PackError(f"{num_samples} pictures cannot fill {num_shards} shards. Ask for fewer shards")
-        cuts = [shard * num_samples // num_shards for shard in range(num_shards + 1)]
-    return [
-        ShardPlan(f"{prefix}-{number:06d}.tar", range(first, end))
-        for number, (first, end) in enumerate(itertools.pairwise(cuts))
-    ]
-
-
-def existing_output(config: PackConfig) -> list[Path]:
-    """Return the shards, indexes and manifest of this prefix that are there already, by name."""
-    if not config.folder.is_dir():
-        return []
-    ours = re.compile(re.escape(config.prefix) + r"-\d{6,}\.tar(\.index\.json)?")
-    found = [path for path in config.folder.iterdir() if ours.fullmatch(path.name)]
-    return sorted(found) + ([config.manifest_path] if config.manifest_path.exists() else [])
+__all__ = ["pack"]
 
 
 def pack(
@@ -144,7 +74,7 @@ def _pack(
             class_order=source.class_order,
             shuffled=source.shuffled,
             shards=tuple(records),
-            options=source.options,
+            options={**source.options, **config.options},
             skipped=tuple(unusable),
         )
         write_manifest(manifest, config.manifest_path)
@@ -225,7 +155,7 @@ def _write_shard(source: Source, task: _Task) -> _Written:
         with ShardWriter(path) as writer:
             for number in task.plan.samples:
                 try:
-                    sample = source.sample(number)
+                    sample = recode_sample(source.sample(number), task.config.recode, transform=task.config.transform)
                 except SourceError as error:
                     unusable.append(str(error))
                     continue
