@@ -221,14 +221,18 @@ class TestTrouble:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert contents(tmp_path / "out") == {}
 
-    def test_an_error_of_the_caller_takes_back_what_was_published(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("jobs", [1, 2])
+    def test_an_error_of_the_caller_leaves_a_packing_that_can_be_resumed(self, tmp_path: Path, jobs: int) -> None:
         source = open_folder(image_folder(tmp_path / "in"))
         plan = plan_shards(source, prefix="t", num_shards=3)
-        for jobs in (1, 2):
-            config = PackConfig(folder=tmp_path / "out", prefix="t", jobs=jobs)
-            with pytest.raises(ZeroDivisionError):
-                pack(source, plan, config=config, on_shard=fail)
-            assert contents(tmp_path / "out") == {}
+        config = PackConfig(folder=tmp_path / "out", prefix="t", jobs=jobs)
+        with pytest.raises(ZeroDivisionError):
+            pack(source, plan, config=config, on_shard=fail)
+        assert {"t.plan.json", "t-000000.tar", "t-000000.tar.index.json"} <= set(contents(tmp_path / "out"))
+        assert "t.manifest.json" not in contents(tmp_path / "out")
+        pack_folder(source, tmp_path / "out", on_exists="resume")
+        pack_folder(source, tmp_path / "undisturbed")
+        assert contents(tmp_path / "out") == contents(tmp_path / "undisturbed")
 
     def test_a_second_packing_at_once_is_refused_and_the_first_is_whole(self, tmp_path: Path) -> None:
         image_folder(tmp_path / "in")

@@ -10,9 +10,11 @@ from shardkit.errors import (
     PackError,
     PatternError,
     PictureError,
+    PlanFileError,
     ShardkitError,
     ShardReadError,
     SourceError,
+    UnfinishedPackingError,
     UnusableSourcesError,
     WorkerDiedError,
     printable,
@@ -41,9 +43,10 @@ from shardkit.manifest import (
     read_manifest,
     write_manifest,
 )
-from shardkit.pack import pack
+from shardkit.pack import pack, prepare, run_plan
 from shardkit.pack_config import PackConfig, existing_output
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
+from shardkit.plan import Slice, WrittenPlan, parse_slice, plan_of, read_plan, reopen_source, write_plan
 from shardkit.reader import Sample, ShardFile, iter_samples
 from shardkit.recode import Recode, recode_sample
 from shardkit.rules import RULES, Finding, Rule, Severity
@@ -77,6 +80,7 @@ __all__ = [
     "PatternError",
     "PictureError",
     "PictureFacts",
+    "PlanFileError",
     "Recode",
     "Rule",
     "Sample",
@@ -92,11 +96,14 @@ __all__ = [
     "ShardSummary",
     "ShardWriter",
     "ShardkitError",
+    "Slice",
     "Source",
     "SourceError",
     "SourceSample",
+    "UnfinishedPackingError",
     "UnusableSourcesError",
     "WorkerDiedError",
+    "WrittenPlan",
     "atomic_file",
     "build_index",
     "check_shards",
@@ -119,16 +126,22 @@ __all__ = [
     "pack",
     "parse_label",
     "parse_shard_size",
+    "parse_slice",
     "picture_extension",
     "picture_facts",
+    "plan_of",
     "plan_shards",
     "planned_bytes",
+    "prepare",
     "printable",
     "read_index",
     "read_manifest",
+    "read_plan",
     "recode_sample",
     "remove_leftovers",
+    "reopen_source",
     "repeated_keys",
+    "run_plan",
     "seeded_permutation",
     "seeded_words",
     "split_name",
@@ -136,4 +149,5 @@ __all__ = [
     "write_atomically",
     "write_index",
     "write_manifest",
+    "write_plan",
 ]

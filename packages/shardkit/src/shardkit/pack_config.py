@@ -66,8 +66,15 @@ class PackConfig:
         if self.recode is not None:
             options["recode"] = self.recode.as_options()
         if self.transform is not None:
-            options["transform"] = getattr(self.transform, "__qualname__", type(self.transform).__qualname__)
+            options["transform"] = self.transform_name
         return options
+
+    @property
+    def transform_name(self) -> str | None:
+        """The name of the transform, for plan and manifest."""
+        return (
+            None if self.transform is None else getattr(self.transform, "__qualname__", type(self.transform).__name__)
+        )
 
 
 def existing_output(config: PackConfig) -> list[Path]:
