@@ -52,7 +52,19 @@ from shardkit.recode import Recode, recode_sample
 from shardkit.rules import RULES, Finding, Rule, Severity
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns, is_url
-from shardkit.sources import FakeSource, FolderSource, Source, SourceSample, open_folder
+from shardkit.sources import (
+    Columns,
+    FakeSource,
+    FolderSource,
+    IlsvrcSource,
+    Source,
+    SourceSample,
+    TableSource,
+    open_folder,
+    open_ilsvrc_train,
+    open_ilsvrc_val,
+    open_table,
+)
 from shardkit.summary import Extent, ShardSummary
 from shardkit.validate import CheckOptions, ShardReport, check_shards, check_together, repeated_keys
 from shardkit.writer import ShardWriter
@@ -65,11 +77,13 @@ __all__ = [
     "PICTURE_EXTENSIONS",
     "RULES",
     "CheckOptions",
+    "Columns",
     "Extent",
     "FakeImageNet",
     "FakeSource",
     "Finding",
     "FolderSource",
+    "IlsvrcSource",
     "IndexFileError",
     "Key",
     "Manifest",
@@ -100,6 +114,7 @@ __all__ = [
     "Source",
     "SourceError",
     "SourceSample",
+    "TableSource",
     "UnfinishedPackingError",
     "UnusableSourcesError",
     "WorkerDiedError",
@@ -122,7 +137,10 @@ __all__ = [
     "manifest_from_json",
     "manifests_in",
     "open_folder",
+    "open_ilsvrc_train",
+    "open_ilsvrc_val",
     "open_picture",
+    "open_table",
     "pack",
     "parse_label",
     "parse_shard_size",
