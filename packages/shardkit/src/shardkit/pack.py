@@ -213,7 +213,7 @@ def _make_room(config: PackConfig, plan: WrittenPlan) -> bool:
 
 def _require_same(config: PackConfig, plan: WrittenPlan) -> None:
     """Raise OutputExistsError unless what is there is of this very plan, finished or not."""
-    if _finished_before(config, plan) is not None:
+    if not config.plan_path.exists() and _manifest_of(config, plan) is not None:
         return
     where = f"{config.folder}: '{config.prefix}' there is not what was asked for"
     remedy = "Overwrite it (--on-exists overwrite), or choose another folder or prefix"
@@ -240,14 +240,21 @@ def _differences(config: PackConfig, plan: WrittenPlan) -> list[str]:
 
 def _finished_before(config: PackConfig, plan: WrittenPlan) -> Manifest | None:
     """Return the manifest where this very plan was finished, and its shards are there still, by their sizes."""
-    if config.plan_path.exists() or not config.manifest_path.exists():
+    manifest = None if config.plan_path.exists() else _manifest_of(config, plan)
+    if manifest is None:
         return None
-    with contextlib.suppress(ManifestError, FileNotFoundError):
+    paths = {config.folder / shard.name: shard.num_bytes for shard in manifest.shards}
+    there = all(path.exists() and path.stat().st_size == num_bytes for path, num_bytes in paths.items())
+    return manifest if there else None
+
+
+def _manifest_of(config: PackConfig, plan: WrittenPlan) -> Manifest | None:
+    """Return the manifest that is there, if it is that of this very plan."""
+    try:
         manifest = read_manifest(config.manifest_path)
-        sizes = {shard.name: (config.folder / shard.name).stat().st_size for shard in manifest.shards}
-        if plan.made(manifest) and all(sizes[shard.name] == shard.num_bytes for shard in manifest.shards):
-            return manifest
-    return None
+    except (ManifestError, FileNotFoundError):
+        return None
+    return manifest if plan.made(manifest) else None
 
 
 def _describe(unusable: Sequence[str]) -> str:
