@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shardkit import Columns, PackError, SourceError, TableSource, open_table
+from shardkit import Columns, PackError, SourceError, TableSource, UnusableSourcesError, open_table
 from tests.helpers.folders import image_folder, pack_folder
 from tests.helpers.http_server import Misdeed, serve
 from tests.helpers.pictures import encode
@@ -224,6 +224,15 @@ class TestRows:
     def test_a_pipe_is_no_picture_and_nobody_waits_for_it(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "x.jpg")
         assert "not a file" in errors(opened(write_table(tmp_path / "t.csv", ["path", "label"], [("x.jpg", 1)])))[0]
+
+    def test_rows_that_cannot_be_used_are_told_before_anything_is_packed(self, tmp_path: Path) -> None:
+        image_folder(tmp_path)
+        table = write_table(tmp_path / "t.csv", ["path", "label"], [ROWS[0], ("", "x"), ROWS[1], ("a.jpg", "")])
+        with pytest.raises(UnusableSourcesError, match=r"2 sources cannot be packed: .*row 3: no path.*row 5: "):
+            pack_folder(opened(table), tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+        manifest = pack_folder(opened(table), tmp_path / "out", on_error="skip")
+        assert (manifest.num_samples, len(manifest.skipped)) == (2, 2)
 
 
 class TestKeys:

@@ -18,6 +18,7 @@ from shardkit.errors import (
     OutputExistsError,
     PackError,
     PlanFileError,
+    SourceError,
     UnfinishedPackingError,
     UnusableSourcesError,
 )
@@ -43,7 +44,9 @@ def pack(
         UnfinishedPackingError where it could be resumed. UnusableSourcesError: naming them. PackError: an empty plan,
         or output that cannot be resumed. WorkerDiedError. OSError.
     """
-    _make_folder(config, plan)
+    _require_shards(plan)
+    _require_good(source, plan, config=config)
+    _make_folder(config)
     with exclusive(config.folder, name=config.prefix):
         written = plan_of(source, plan, config=config)
         began_before = _make_room(config, written)
@@ -72,7 +75,9 @@ def prepare(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig) ->
 
     Raises: OutputExistsError: output is there, as for :func:`pack`. PackError: an empty plan. OSError.
     """
-    _make_folder(config, plan)
+    _require_shards(plan)
+    _require_good(source, plan, config=config)
+    _make_folder(config)
     with exclusive(config.folder, name=config.prefix):
         written = plan_of(source, plan, config=config)
         _make_room(config, written)
@@ -99,7 +104,8 @@ def run_plan(
     """
     if differences := plan.differences(plan_of(source, plan.shards, config=config)):
         raise PlanFileError(f"changed since the plan was written: {'; '.join(differences)}. Write the plan again")
-    _make_folder(config, plan.shards)
+    _require_good(source, part.shards(plan), config=config)
+    _make_folder(config)
     with shared(config.folder, name=config.prefix):
         with _one_at_a_time(config):
             if (manifest := _finished_before(config, plan)) is not None:
@@ -128,10 +134,29 @@ def run_plan(
             return _finish(source, everything, config=config, finished=there)
 
 
-def _make_folder(config: PackConfig, plan: Sequence[ShardPlan]) -> None:
-    """Make the folder of a packing that has shards."""
+def _require_shards(plan: Sequence[ShardPlan]) -> None:
     if not plan:
         raise PackError("no shards to pack")
+
+
+def _require_good(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig) -> None:
+    """Raise UnusableSourcesError for sources that are bad already when they are listed, where such are to stop it.
+
+    They are told before anything is packed; what only reading finds comes when all has been read.
+    """
+    if config.on_error == "skip":
+        return
+    unusable = []
+    for number in (number for shard in plan for number in shard.samples if source.content_sizes(number) == ()):
+        try:
+            source.sample(number)
+        except SourceError as error:
+            unusable.append(str(error))
+    if unusable:
+        raise UnusableSourcesError(_describe(unusable))
+
+
+def _make_folder(config: PackConfig) -> None:
     if config.folder.exists() and not config.folder.is_dir():
         raise PackError(f"{config.folder}: not a folder. Name a folder for the shards")
     config.folder.mkdir(parents=True, exist_ok=True)
