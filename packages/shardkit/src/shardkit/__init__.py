@@ -10,9 +10,11 @@ from shardkit.errors import (
     PackError,
     PatternError,
     PictureError,
+    PlanFileError,
     ShardkitError,
     ShardReadError,
     SourceError,
+    UnfinishedPackingError,
     UnusableSourcesError,
     WorkerDiedError,
     printable,
@@ -30,6 +32,7 @@ from shardkit.index import (
 )
 from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, SampleKey, picture_extension, split_name
 from shardkit.labels import parse_label
+from shardkit.layout import ShardPlan, ShardSize, parse_shard_size, plan_shards, planned_bytes
 from shardkit.manifest import (
     MANIFEST_SUFFIX,
     Manifest,
@@ -40,13 +43,28 @@ from shardkit.manifest import (
     read_manifest,
     write_manifest,
 )
-from shardkit.pack import PackConfig, ShardPlan, existing_output, pack, plan_shards
+from shardkit.pack import pack, prepare, run_plan
+from shardkit.pack_config import PLAN_SUFFIX, PackConfig, existing_output
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
+from shardkit.plan import Slice, WrittenPlan, parse_slice, plan_of, read_plan, reopen_source, write_plan
 from shardkit.reader import Sample, ShardFile, iter_samples
+from shardkit.recode import Recode, recode_sample
 from shardkit.rules import RULES, Finding, Rule, Severity
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns, is_url
-from shardkit.sources import FakeSource, FolderSource, Source, SourceSample, open_folder
+from shardkit.sources import (
+    Columns,
+    FakeSource,
+    FolderSource,
+    IlsvrcSource,
+    Source,
+    SourceSample,
+    TableSource,
+    open_folder,
+    open_ilsvrc_train,
+    open_ilsvrc_val,
+    open_table,
+)
 from shardkit.summary import Extent, ShardSummary
 from shardkit.validate import CheckOptions, ShardReport, check_shards, check_together, repeated_keys
 from shardkit.writer import ShardWriter
@@ -57,13 +75,16 @@ __all__ = [
     "MANIFEST_SUFFIX",
     "MAX_PIXELS",
     "PICTURE_EXTENSIONS",
+    "PLAN_SUFFIX",
     "RULES",
     "CheckOptions",
+    "Columns",
     "Extent",
     "FakeImageNet",
     "FakeSource",
     "Finding",
     "FolderSource",
+    "IlsvrcSource",
     "IndexFileError",
     "Key",
     "Manifest",
@@ -74,6 +95,8 @@ __all__ = [
     "PatternError",
     "PictureError",
     "PictureFacts",
+    "PlanFileError",
+    "Recode",
     "Rule",
     "Sample",
     "SampleKey",
@@ -84,14 +107,19 @@ __all__ = [
     "ShardReadError",
     "ShardRecord",
     "ShardReport",
+    "ShardSize",
     "ShardSummary",
     "ShardWriter",
     "ShardkitError",
+    "Slice",
     "Source",
     "SourceError",
     "SourceSample",
+    "TableSource",
+    "UnfinishedPackingError",
     "UnusableSourcesError",
     "WorkerDiedError",
+    "WrittenPlan",
     "atomic_file",
     "build_index",
     "check_shards",
@@ -110,17 +138,29 @@ __all__ = [
     "manifest_from_json",
     "manifests_in",
     "open_folder",
+    "open_ilsvrc_train",
+    "open_ilsvrc_val",
     "open_picture",
+    "open_table",
     "pack",
     "parse_label",
+    "parse_shard_size",
+    "parse_slice",
     "picture_extension",
     "picture_facts",
+    "plan_of",
     "plan_shards",
+    "planned_bytes",
+    "prepare",
     "printable",
     "read_index",
     "read_manifest",
+    "read_plan",
+    "recode_sample",
     "remove_leftovers",
+    "reopen_source",
     "repeated_keys",
+    "run_plan",
     "seeded_permutation",
     "seeded_words",
     "split_name",
@@ -128,4 +168,5 @@ __all__ = [
     "write_atomically",
     "write_index",
     "write_manifest",
+    "write_plan",
 ]

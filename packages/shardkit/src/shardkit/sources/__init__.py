@@ -4,6 +4,21 @@ from __future__ import annotations
 
 from shardkit.sources.fake import FakeSource
 from shardkit.sources.folder import FolderSource, open_folder
+from shardkit.sources.ilsvrc import IlsvrcSource, open_ilsvrc_train, open_ilsvrc_val
 from shardkit.sources.source import Source, SourceSample
+from shardkit.sources.table import TableSource, open_table
+from shardkit.sources.table_rows import Columns
 
-__all__ = ["FakeSource", "FolderSource", "Source", "SourceSample", "open_folder"]
+__all__ = [
+    "Columns",
+    "FakeSource",
+    "FolderSource",
+    "IlsvrcSource",
+    "Source",
+    "SourceSample",
+    "TableSource",
+    "open_folder",
+    "open_ilsvrc_train",
+    "open_ilsvrc_val",
+    "open_table",
+]
