@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 __all__ = [
+    "ExportError",
     "IndexFileError",
     "ManifestError",
     "OutputExistsError",
@@ -14,6 +15,7 @@ __all__ = [
     "ShardReadError",
     "ShardkitError",
     "SourceError",
+    "TableError",
     "UnusableSourcesError",
     "WorkerDiedError",
     "printable",
@@ -39,6 +41,14 @@ class IndexFileError(ShardkitError, ValueError):
 
 class ManifestError(ShardkitError, ValueError):
     """A manifest file that cannot be read, or contradicts its shards."""
+
+
+class TableError(ShardkitError, ValueError):
+    """A table of samples that cannot be written or read."""
+
+
+class ExportError(ShardkitError, ValueError):
+    """An index that another tool's format cannot hold."""
 
 
 class PackError(ShardkitError):
