@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from shardkit.atomic import atomic_file, remove_leftovers, write_atomically
+from shardkit.catalog import Catalog, CatalogOptions, catalog_shards
 from shardkit.errors import (
+    ExportError,
     IndexFileError,
     ManifestError,
     OutputExistsError,
@@ -13,23 +15,30 @@ from shardkit.errors import (
     ShardkitError,
     ShardReadError,
     SourceError,
+    TableError,
     UnusableSourcesError,
     WorkerDiedError,
     printable,
 )
+from shardkit.exports import WidsShard, dali_index, dali_name, read_sizes, sizes_json, wids_json
 from shardkit.fake_imagenet import FakeImageNet
 from shardkit.index import (
     INDEX_SUFFIX,
+    IndexState,
     ShardIndex,
     build_index,
     file_checksum,
     index_from_json,
     index_path_of,
+    index_state,
     read_index,
+    shard_name,
     write_index,
 )
+from shardkit.indexing import IndexedShard, IndexOptions, index_shards, keys_in_several
 from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, SampleKey, picture_extension, split_name
 from shardkit.labels import parse_label
+from shardkit.listing import common_prefix, read_classes
 from shardkit.manifest import (
     MANIFEST_SUFFIX,
     Manifest,
@@ -48,6 +57,7 @@ from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns, is_url
 from shardkit.sources import FakeSource, FolderSource, Source, SourceSample, open_folder
 from shardkit.summary import Extent, ShardSummary
+from shardkit.table import TABLE_COLUMNS, PictureLooks, is_table, read_columns, sample_rows, table_writer
 from shardkit.validate import CheckOptions, ShardReport, check_shards, check_together, repeated_keys
 from shardkit.writer import ShardWriter
 
@@ -58,13 +68,20 @@ __all__ = [
     "MAX_PIXELS",
     "PICTURE_EXTENSIONS",
     "RULES",
+    "TABLE_COLUMNS",
+    "Catalog",
+    "CatalogOptions",
     "CheckOptions",
+    "ExportError",
     "Extent",
     "FakeImageNet",
     "FakeSource",
     "Finding",
     "FolderSource",
     "IndexFileError",
+    "IndexOptions",
+    "IndexState",
+    "IndexedShard",
     "Key",
     "Manifest",
     "ManifestError",
@@ -74,6 +91,7 @@ __all__ = [
     "PatternError",
     "PictureError",
     "PictureFacts",
+    "PictureLooks",
     "Rule",
     "Sample",
     "SampleKey",
@@ -90,12 +108,18 @@ __all__ = [
     "Source",
     "SourceError",
     "SourceSample",
+    "TableError",
     "UnusableSourcesError",
+    "WidsShard",
     "WorkerDiedError",
     "atomic_file",
     "build_index",
+    "catalog_shards",
     "check_shards",
     "check_together",
+    "common_prefix",
+    "dali_index",
+    "dali_name",
     "dataset_digest",
     "decode_rgb",
     "existing_output",
@@ -104,8 +128,12 @@ __all__ = [
     "file_checksum",
     "index_from_json",
     "index_path_of",
+    "index_shards",
+    "index_state",
+    "is_table",
     "is_url",
     "iter_samples",
+    "keys_in_several",
     "load",
     "manifest_from_json",
     "manifests_in",
@@ -117,14 +145,22 @@ __all__ = [
     "picture_facts",
     "plan_shards",
     "printable",
+    "read_classes",
+    "read_columns",
     "read_index",
     "read_manifest",
+    "read_sizes",
     "remove_leftovers",
     "repeated_keys",
+    "sample_rows",
     "seeded_permutation",
     "seeded_words",
+    "shard_name",
+    "sizes_json",
     "split_name",
+    "table_writer",
     "to_rgb",
+    "wids_json",
     "write_atomically",
     "write_index",
     "write_manifest",

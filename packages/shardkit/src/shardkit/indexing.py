@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -101,11 +101,13 @@ def index_shards(locations: Sequence[str], options: IndexOptions) -> Iterator[In
     Raises: PatternError: two shards whose indexes would have one name; a remote shard without ``into``. OSError: an
         index cannot be written. WorkerDiedError.
     """
-    homes = [index_home(location, into=options.into) for location in locations]
-    first: dict[Path, str] = {}
-    for location, home in zip(locations, homes, strict=True):
-        if (other := first.setdefault(home, location)) != location:
-            raise PatternError(f"{location} and {other}: both indexes would be {home}. Index them into two folders")
+    homes: dict[Path, str] = {}
+    for location in locations:
+        home = index_home(location, into=options.into)
+        if home in homes:
+            both = f"{location} and {homes[home]}: both indexes would be {home}"
+            raise PatternError(f"{both}. Name each shard once, and index shards of one name into two folders")
+        homes[home] = location
     if options.write:
         _make_room(homes)
     yield from map_in_order(_index_one, [(location, options) for location in locations], jobs=options.jobs)
@@ -133,7 +135,7 @@ def keys_in_several(shards: Sequence[IndexedShard]) -> list[Finding]:
     return findings
 
 
-def _make_room(homes: Sequence[Path]) -> None:
+def _make_room(homes: Iterable[Path]) -> None:
     """Make the folders, and remove what killed runs left of these very indexes."""
     wanted = {home.name for home in homes}
     for folder in sorted({home.parent for home in homes}):

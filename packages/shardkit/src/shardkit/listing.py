@@ -34,7 +34,7 @@ class ListingOptions:
     folder: Path
     prefix: str
     classes: tuple[str, ...] | None = None
-    class_order: str = "as given in a file"
+    class_order: str = "as given"
     split: str | None = None
 
     def __post_init__(self) -> None:
@@ -57,11 +57,14 @@ def common_prefix(locations: Sequence[str]) -> str:
     return stem if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", stem) else "shards"
 
 
-def read_classes(path: Path) -> tuple[str, ...]:
-    """Return the class names in a file, one a line, in the order of their numbers.
+def read_classes(wanted: str) -> tuple[str, ...]:
+    """Return the class names that a file holds, one a line in the order of their numbers; or as many numbers.
 
     Raises: ManifestError: no names, an empty line among them, or a name twice. OSError.
     """
+    path = Path(wanted)
+    if re.fullmatch(r"[0-9]{1,7}", wanted) and not path.exists():
+        return tuple(str(number) for number in range(int(wanted)))
     try:
         names = tuple(path.read_text(encoding="utf-8-sig").splitlines())
     except UnicodeDecodeError as error:

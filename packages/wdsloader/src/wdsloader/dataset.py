@@ -27,6 +27,7 @@ from shardkit import (
     dataset_digest,
     expand_patterns,
     index_path_of,
+    index_state,
     is_url,
     manifest_from_json,
     manifests_in,
@@ -297,14 +298,21 @@ def _count(listing: _Listing, cache_dir: Path | None) -> tuple[tuple[ShardRecord
     started = time.monotonic()
     records: list[ShardRecord] = []
     entries: list[ShardEntry] = []
+    unsure: list[str] = []
     made = 0
     for url, record in zip(listing.urls, listing.records, strict=True):
         kept: ShardIndex | None = None
-        if not is_remote(url) and (record is None or not Path(index_path_of(url)).exists()):
-            index, beside, new = _find_index(Path(url), cache_dir)
-            made += new
-            kept = None if beside else index
-            record = record or ShardRecord(Path(url).name, index.num_samples, index.num_bytes, index.checksum)  # noqa: PLW2901
+        if not is_remote(url):
+            state = index_state(url)
+            if state == "unsure":
+                unsure.append(url)
+            if record is None or state == "missing":
+                index, beside, new = _find_index(Path(url), cache_dir)
+                made += new
+                kept = None if beside else index
+                record = record or ShardRecord(Path(url).name, index.num_samples, index.num_bytes, index.checksum)  # noqa: PLW2901
+            elif state == "stale":
+                _checked_index(Path(index_path_of(url)), Path(url))
         if record is None:
             raise DatasetError(f"{mask_url(url)}: no sample count is known")
         records.append(record)
@@ -319,7 +327,23 @@ def _count(listing: _Listing, cache_dir: Path | None) -> tuple[tuple[ShardRecord
         )
     if made:
         log.info("indexed %d shards on their first use, in %.1f s", made, time.monotonic() - started)
+    _say_unsure(unsure)
     return tuple(records), tuple(entries)
+
+
+def _say_unsure(shards: Sequence[str]) -> None:
+    """Warn, once, of shards changed after they were indexed, or copied without their times.
+
+    Their sizes are the recorded ones. Every sample is held against the index when it is read, so none is taken for
+    another; but contents of the same size could have been exchanged, and the digest would not know.
+    """
+    if shards:
+        log.warning(
+            "%s: newer than its index, as are %d shards in all. Sizes agree, and samples are checked as they are read; "
+            "compare the checksums once: wds index",
+            shards[0],
+            len(shards),
+        )
 
 
 def _find_index(path: Path, cache_dir: Path | None) -> tuple[ShardIndex, bool, bool]:
@@ -330,8 +354,10 @@ def _find_index(path: Path, cache_dir: Path | None) -> tuple[ShardIndex, bool, b
     homes = [Path(index_path_of(str(path)))]
     if cache_dir is not None:
         homes.append(Path(index_path_of(str(ShardCache(cache_dir).path_of(str(path.resolve()))))))
+    mtime_ns = path.stat().st_mtime_ns
     for home in homes:
-        if home.exists():
+        # An index of our own that may be out of date is made again; one beside the shard is somebody's.
+        if home.exists() and (home == homes[0] or index_state(path, index=home) == "fresh"):
             index = _checked_index(home, path)
             if index is not None:
                 return index, home == homes[0], False
@@ -339,7 +365,7 @@ def _find_index(path: Path, cache_dir: Path | None) -> tuple[ShardIndex, bool, b
     for home in homes:
         try:
             home.parent.mkdir(parents=True, exist_ok=True)
-            write_index(index, home)
+            write_index(index, home, shard_mtime_ns=mtime_ns)
         except OSError as error:
             log.debug("%s: the index cannot be kept here: %s", home, error)
             continue
