@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wds.checks import JOBS, Patterns, print_findings
-from wds.console import AsJson, Jobs, Progress, human_bytes, print_error, print_json, print_line
+from wds.checks import JOBS, Patterns
+from wds.console import AsJson, Jobs, Progress, human_bytes, print_error, print_json, print_line, print_warning
 from wds.patterns import expand_existing
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ def index(
 
     def show(shard: IndexedShard) -> None:
         progress.advance()
+        for warning in shard.warnings:
+            print_warning(warning)
         if not as_json and shard.outcome != "failed":
             print_line(f"{shard.index_path}  {shard.num_samples} samples, {shard.outcome}")
 
@@ -112,7 +114,8 @@ def index(
 def _print_summary(catalog: Catalog) -> None:
     for shard in catalog.failed:
         print_error(shard.error)
-    print_findings(catalog.findings)
+    for found in catalog.findings:
+        print_warning(f"{found.shard}: {found.message} ({found.rule}). {found.remedy}")
     if catalog.manifest_path is not None and catalog.manifest_path not in catalog.written:
         print_line(f"{catalog.manifest_path}  kept")
     for path in catalog.written:
@@ -140,6 +143,7 @@ def _as_document(catalog: Catalog) -> dict[str, object]:
                 "bytes": shard.num_bytes,
                 "xxh3_128": shard.checksum,
                 "labels": {str(label): count for label, count in shard.labels.items()},
+                "warnings": list(shard.warnings),
                 "error": shard.error,
             }
             for shard in catalog.shards

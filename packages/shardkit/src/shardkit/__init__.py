@@ -56,6 +56,14 @@ from shardkit.rules import RULES, Finding, Rule, Severity
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns, is_url
 from shardkit.sources import FakeSource, FolderSource, Source, SourceSample, open_folder
+from shardkit.statistics import (
+    Channels,
+    Distribution,
+    Statistics,
+    StatisticsOptions,
+    measure_shards,
+    measure_table,
+)
 from shardkit.summary import Extent, ShardSummary
 from shardkit.table import TABLE_COLUMNS, PictureLooks, is_table, read_columns, sample_rows, table_writer
 from shardkit.validate import CheckOptions, ShardReport, check_shards, check_together, repeated_keys
@@ -71,7 +79,9 @@ __all__ = [
     "TABLE_COLUMNS",
     "Catalog",
     "CatalogOptions",
+    "Channels",
     "CheckOptions",
+    "Distribution",
     "ExportError",
     "Extent",
     "FakeImageNet",
@@ -108,6 +118,8 @@ __all__ = [
     "Source",
     "SourceError",
     "SourceSample",
+    "Statistics",
+    "StatisticsOptions",
     "TableError",
     "UnusableSourcesError",
     "WidsShard",
@@ -137,6 +149,8 @@ __all__ = [
     "load",
     "manifest_from_json",
     "manifests_in",
+    "measure_shards",
+    "measure_table",
     "open_folder",
     "open_picture",
     "pack",

@@ -7,6 +7,7 @@ Format ``shardkit-index`` version 1: one JSON object; per-sample columns as list
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Callable
@@ -43,6 +44,8 @@ __all__ = [
     "shard_name",
     "write_index",
 ]
+
+log = logging.getLogger(__name__)
 
 INDEX_SUFFIX = ".index.json"
 _FORMAT = "shardkit-index"
@@ -129,24 +132,28 @@ def index_state(shard: Path | str, *, index: Path | None = None) -> IndexState:
 
 
 def build_index(
-    location: Path | str, *, on_sample: Callable[[Group], None] | None = None, hashers: tuple[Hasher, ...] = ()
+    location: Path | str,
+    *,
+    on_sample: Callable[[Group], None] | None = None,
+    on_warning: Callable[[str], None] = log.warning,
+    hashers: tuple[Hasher, ...] = (),
 ) -> ShardIndex:
     """Read an uncompressed shard (a path, or a URL) once, from its first byte to its last, and index it.
 
     A sample that lacks a member is indexed as it is; a shard whose bytes or order are damaged is not indexed at all.
     Args: on_sample: called with each sample in order, the contents of its pictures and label at hand; they are let go
-        of afterwards. hashers: are fed the bytes of the shard.
+        of afterwards. on_warning: is told what does not keep the shard from being indexed. hashers: are fed all bytes.
     Raises: ShardReadError: damage, parts apart, a duplicate, a second archive; gzip (WDS012). OSError.
     """
     shard, checksum = str(location), xxhash.xxh3_128()
     with open_source(location) as opened:
         if opened.compressed:
-            reason = "gzip: samples cannot be read at an offset"
-            raise ShardReadError(shard, reason, rule="WDS012", remedy=f"Unpack it: gunzip -c {shard}")
+            reason = "gzip: samples have no byte offset in it, so it cannot be indexed"
+            raise ShardReadError(shard, reason, rule="WDS012", remedy="Unpack it (gunzip) and index the plain tar")
         source = HashingSource(opened, hashers=(checksum, *hashers))
         walk = ShardWalk(source, shard=shard, want=_is_label if on_sample is None else _is_looked_at)
         groups = []
-        for group in walk_groups(walk, shard=shard):
+        for group in walk_groups(walk, shard=shard, on_warning=on_warning):
             if on_sample is not None:
                 on_sample(group)
                 group.parts = [(e, m, content if e == LABEL_EXTENSION else None) for e, m, content in group.parts]

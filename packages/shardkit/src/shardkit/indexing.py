@@ -70,6 +70,7 @@ class IndexedShard:
     ``outcome``: its index was ``made`` where none was, ``renewed`` where a stale one was, ``kept``, or the shard
     ``failed`` for the reason in ``error``. ``labels``: label -> number of samples, -1 for none. ``key_hashes``: XXH3
     (64 bits) of each key; ``packed_keys``: all of them, NUL between. ``rows``: of the table, where wanted.
+    ``warnings``: what is wrong with a shard that was read now and could be indexed all the same.
     """
 
     shard: str
@@ -83,6 +84,7 @@ class IndexedShard:
     key_hashes: npt.NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64), repr=False)
     packed_keys: bytes = field(default=b"", repr=False)
     rows: pa.RecordBatch | None = field(default=None, repr=False)
+    warnings: tuple[str, ...] = ()
     error: str = ""
 
 
@@ -157,6 +159,7 @@ class _Known:
     shard_mtime_ns: int | None
     md5: str = ""
     rows: pa.RecordBatch | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def _index_one(task: tuple[str, IndexOptions]) -> IndexedShard:
@@ -187,6 +190,7 @@ def _index_one(task: tuple[str, IndexOptions]) -> IndexedShard:
         key_hashes=np.fromiter(map(xxhash.xxh3_64_intdigest, keys), np.uint64, len(keys)),
         packed_keys=b"\0".join(keys),
         rows=known.rows,
+        warnings=known.warnings,
     )
 
 
@@ -217,7 +221,8 @@ def _read(location: str, home: Path, *, options: IndexOptions) -> _Known:
     looks = PictureLooks() if options.rows else None
     md5 = hashlib.md5(usedforsecurity=False)
     mtime_ns = None if is_url(location) else os.stat(location).st_mtime_ns
-    index = build_index(location, on_sample=looks, hashers=(md5,) if options.md5 else ())
+    warnings: list[str] = []
+    index = build_index(location, on_sample=looks, on_warning=warnings.append, hashers=(md5,) if options.md5 else ())
     before = None
     if home.exists():
         with contextlib.suppress(IndexFileError):
@@ -230,6 +235,7 @@ def _read(location: str, home: Path, *, options: IndexOptions) -> _Known:
         shard_mtime_ns=mtime_ns,
         md5=md5.hexdigest() if options.md5 else "",
         rows=None if looks is None else sample_rows(index, looks),
+        warnings=tuple(warnings),
     )
 
 
