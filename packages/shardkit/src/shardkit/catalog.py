@@ -13,13 +13,12 @@ from typing import Literal
 
 from shardkit.atomic import write_atomically
 from shardkit.errors import PatternError
-from shardkit.exports import WidsShard, read_sizes, sizes_json, wids_json
+from shardkit.exports import WidsShard, read_sizes, sizes_json, wids_json, wids_url
 from shardkit.index import shard_name
 from shardkit.indexing import IndexedShard, IndexOptions, index_home, index_shards, keys_in_several
 from shardkit.listing import ListingOptions, common_prefix, list_shards, require_room, standing_manifest
 from shardkit.manifest import Manifest, read_manifest, write_manifest
 from shardkit.rules import Finding
-from shardkit.shardspec import is_url
 from shardkit.table import TableWriter, table_writer
 
 __all__ = ["Catalog", "CatalogOptions", "Export", "catalog_shards"]
@@ -164,7 +163,7 @@ def _export(catalog: Catalog, listing: ListingOptions, *, exports: frozenset[Exp
     written = []
     if "wids" in exports:
         entries = [
-            WidsShard(url=_wids_url(s.shard), md5=s.md5, num_samples=s.num_samples, num_bytes=s.num_bytes)
+            WidsShard(url=wids_url(s.shard), md5=s.md5, num_samples=s.num_samples, num_bytes=s.num_bytes)
             for s in catalog.shards
         ]
         written.append(listing.folder / f"{listing.prefix}.wids.json")
@@ -176,8 +175,3 @@ def _export(catalog: Catalog, listing: ListingOptions, *, exports: frozenset[Exp
         sizes = before | {shard_name(s.shard): s.num_samples for s in catalog.shards}
         write_atomically(written[-1], sizes_json(sizes), replace=True)
     return written
-
-
-def _wids_url(location: str) -> str:
-    """Return a shard's place for wids: beside the file, or the URL without what may be a signature."""
-    return location.partition("?")[0] if is_url(location) else shard_name(location)

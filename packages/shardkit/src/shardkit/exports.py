@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardkit.errors import ExportError, printable
-from shardkit.index import ShardIndex
+from shardkit.index import ShardIndex, shard_name
+from shardkit.shardspec import is_url
 
-__all__ = ["WidsShard", "dali_index", "dali_name", "read_sizes", "sizes_json", "wids_json"]
+__all__ = ["WidsShard", "dali_index", "dali_name", "read_sizes", "sizes_json", "wids_json", "wids_url"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,11 @@ def wids_json(shards: Iterable[WidsShard], *, name: str) -> bytes:
         ],
     }
     return json.dumps(document, indent=2).encode() + b"\n"
+
+
+def wids_url(location: str) -> str:
+    """Return a shard's place for wids: its name, beside the index; or its URL, without what may be a signature."""
+    return location.partition("?")[0] if is_url(location) else shard_name(location)
 
 
 def sizes_json(sizes: Mapping[str, int]) -> bytes:

@@ -6,8 +6,8 @@ processes there were. Memory is bounded by the number of pictures, not by their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import sqrt
 from pathlib import Path
@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shardkit.duplicates import equal_rows, equal_rows_of_table, names_of_rows
 from shardkit.index import Int64s
 from shardkit.ordered import map_in_order
 from shardkit.pictures import MAX_PIXELS
 from shardkit.seeded import seeded_permutation
+from shardkit.spread import Spread
 from shardkit.survey import ShardSurvey, Unusable, survey_shard
 from shardkit.table import read_columns
 
@@ -35,6 +37,7 @@ __all__ = [
 
 PERCENTILES = (0, 1, 5, 25, 50, 75, 95, 99, 100)
 _LEVELS = 256
+Values = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,21 +131,38 @@ def measure_table(path: Path, *, num_classes: int | None = None) -> Statistics:
 
     Raises: TableError, OSError.
     """
-    names = ("label", "picture_size", "width", "height", "xxh3_128")
-    pieces = list(read_columns(path, names))
-    columns = {name: _joined(piece[name] for piece in pieces) for name in names}
-    labels, counts = np.unique(columns["label"], return_counts=True)
-    known = columns["width"] > 0
-    hashes = columns["xxh3_128"].reshape(-1, 2)
-    groups = _equal_rows(hashes, there=hashes.any(axis=1))
+    labels, sizes, looks = Spread(), Spread(), _Looks()
+    samples = 0
+    for piece in read_columns(path, ("label", "picture_size", "width", "height")):
+        samples += len(piece["label"])
+        labels.add(piece["label"])
+        sizes.add(piece["picture_size"][piece["picture_size"] >= 0])
+        known = piece["width"] > 0
+        looks.add(piece["width"][known], piece["height"][known], num_bytes=piece["picture_size"][known])
+    groups = equal_rows_of_table(path)
+    names = names_of_rows(path, {row for group in groups for row in group})
     return _statistics(
-        samples=len(columns["label"]),
-        num_bytes=columns["picture_size"][columns["picture_size"] >= 0],
-        looked=(columns["width"][known], columns["height"][known], columns["picture_size"][known]),
-        labels=dict(zip(labels.tolist(), counts.tolist(), strict=True)),
+        samples=samples,
+        sizes=sizes,
+        looks=looks,
+        labels=labels.as_dict(),
         num_classes=num_classes,
-        duplicates=_named_in_table(path, groups),
+        duplicates=tuple(tuple(names[row] for row in group) for group in groups),
     )
+
+
+class _Looks:
+    """Widths and heights of pictures, and their pixels and bytes in all."""
+
+    def __init__(self) -> None:
+        self.widths, self.heights = Spread(), Spread()
+        self.pixels = self.num_bytes = 0
+
+    def add(self, widths: Values, heights: Values, *, num_bytes: Values) -> None:
+        self.widths.add(widths)
+        self.heights.add(heights)
+        self.pixels += int((widths.astype(np.int64) * heights.astype(np.int64)).sum())
+        self.num_bytes += int(num_bytes.sum())
 
 
 def _survey(
@@ -188,24 +208,26 @@ def _combine(
     for survey in listed:
         for label, count in survey.labels.items():
             labels[label] = labels.get(label, 0) + count
-    groups = [] if estimated else _equal_rows(_joined(survey.hashes for survey in surveys))
+    groups = [] if estimated else equal_rows(np.concatenate([survey.hashes for survey in surveys]))
     keys = _Keys(locations, surveys)
-    histogram = sum((survey.histogram for survey in surveys), np.zeros((3, _LEVELS), np.int64))
     both = list(zip(locations, surveys, listed, strict=True))
-    return _statistics(
+    sizes, looks = Spread(), _Looks()
+    for _, survey, whole in both:
+        sizes.add(whole.picture_bytes)
+        looks.add(survey.widths, survey.heights, num_bytes=survey.looked_bytes)
+    found = _statistics(
         samples=sum(survey.samples for survey in listed),
-        num_bytes=_joined(survey.picture_bytes for survey in listed),
-        looked=(
-            _joined(survey.widths for survey in surveys),
-            _joined(survey.heights for survey in surveys),
-            _joined(survey.looked_bytes for survey in surveys),
-        ),
+        sizes=sizes,
+        looks=looks,
         labels=labels,
         num_classes=options.num_classes,
         duplicates=None if estimated else tuple(tuple(keys[row] for row in group) for group in groups),
-        channels=_channels(histogram),
+    )
+    return replace(
+        found,
         estimated=estimated,
-        unusable=tuple(found for survey in surveys for found in survey.unusable),
+        channels=_channels(sum((survey.histogram for survey in surveys), np.zeros((3, _LEVELS), np.int64))),
+        unusable=tuple(picture for survey in surveys for picture in survey.unusable),
         failed={location: s.error or t.error for location, s, t in both if s.error or t.error},
         warnings=tuple(warning for survey in listed for warning in survey.warnings),
     )
@@ -214,34 +236,30 @@ def _combine(
 def _statistics(
     *,
     samples: int,
-    num_bytes: Int64s,
-    looked: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]],
+    sizes: Spread,
+    looks: _Looks,
     labels: dict[int, int],
     num_classes: int | None,
     duplicates: tuple[tuple[tuple[str, str], ...], ...] | None,
-    **more: Any,
 ) -> Statistics:
-    """Work out what follows from the columns. ``looked``: width, height, bytes of the pictures looked at."""
-    widths, heights, looked_bytes = looked
-    pixels = int((widths.astype(np.int64) * heights.astype(np.int64)).sum())
+    """Work out what follows from labels, sizes and looks."""
     counted = dict(sorted((label, count) for label, count in labels.items() if label >= 0))
     expected = range(num_classes if num_classes is not None else max(counted, default=-1) + 1)
     return Statistics(
         samples=samples,
-        pictures=len(num_bytes),
-        looked_at=len(widths),
-        estimated=more.pop("estimated", False),
-        channels=more.pop("channels", None),
+        pictures=sizes.count,
+        looked_at=looks.widths.count,
+        estimated=False,
+        channels=None,
         labels=counted,
         unlabelled=sum(count for label, count in labels.items() if label < 0),
         missing_classes=_missing(counted, expected),
         imbalance=max(counted.values()) / min(counted.values()) if counted else None,
-        widths=_distribution(widths),
-        heights=_distribution(heights),
-        picture_bytes=_distribution(num_bytes),
-        bits_per_pixel=8 * int(looked_bytes.sum()) / pixels if pixels else None,
+        widths=_distribution(looks.widths),
+        heights=_distribution(looks.heights),
+        picture_bytes=_distribution(sizes),
+        bits_per_pixel=8 * looks.num_bytes / looks.pixels if looks.pixels else None,
         duplicates=duplicates,
-        **more,
     )
 
 
@@ -265,49 +283,8 @@ def _channels(histogram: Int64s) -> Channels | None:
     return Channels((means[0], means[1], means[2]), (deviations[0], deviations[1], deviations[2]))
 
 
-def _distribution(values: npt.NDArray[Any]) -> Distribution | None:
-    if not len(values):
-        return None
-    ordered = np.sort(values)
-    places = {percent: max(0, -(-len(values) * percent // 100) - 1) for percent in PERCENTILES}
-    return Distribution(
-        mean=int(values.sum(dtype=np.int64)) / len(values),
-        percentiles={percent: int(ordered[place]) for percent, place in places.items()},
-    )
-
-
-def _joined(columns: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    found = list(columns)
-    return np.concatenate(found) if found else np.empty(0, np.int64)
-
-
-def _equal_rows(hashes: npt.NDArray[np.uint64], *, there: npt.NDArray[np.bool_] | None = None) -> list[list[int]]:
-    """Return groups of rows with equal hashes, by their first row; rows that are not ``there`` are in none."""
-    rows = np.arange(len(hashes)) if there is None else np.flatnonzero(there)
-    hashes = hashes[rows].reshape(-1, 2)
-    # Halves that differ decide nearly always; the sort is stable, so that rows of a group stay in order.
-    order = np.lexsort((hashes[:, 1], hashes[:, 0]))
-    same = (hashes[order[1:]] == hashes[order[:-1]]).all(axis=1)
-    groups: list[list[int]] = []
-    for place in np.flatnonzero(same).tolist():
-        if place and same[place - 1]:
-            groups[-1].append(int(rows[order[place + 1]]))
-        else:
-            groups.append([int(rows[order[place]]), int(rows[order[place + 1]])])
-    return sorted(groups)
-
-
-def _named_in_table(path: Path, groups: list[list[int]]) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """Return the groups with shard and key for each row; reads the table's names a piece at a time, if at all."""
-    wanted = np.array(sorted(row for group in groups for row in group), np.int64)
-    names: dict[int, tuple[str, str]] = {}
-    first = 0
-    for piece in read_columns(path, ("shard", "key")) if len(wanted) else ():
-        size = len(piece["key"])
-        for row in wanted[(wanted >= first) & (wanted < first + size)].tolist():
-            names[row] = (str(piece["shard"][row - first]), str(piece["key"][row - first]))
-        first += size
-    return tuple(tuple(names[row] for row in group) for group in groups)
+def _distribution(values: Spread) -> Distribution | None:
+    return Distribution(values.mean, values.percentiles(PERCENTILES)) if values.count else None
 
 
 class _Keys:

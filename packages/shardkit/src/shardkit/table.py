@@ -31,6 +31,7 @@ __all__ = [
     "PictureLooks",
     "TableWriter",
     "is_table",
+    "num_rows",
     "read_columns",
     "sample_rows",
     "table_schema",
@@ -186,6 +187,12 @@ def read_columns(
     with _parquet().ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=batch_rows, columns=list(names)):
             yield {name: _as_numpy(batch.column(name), kind=TABLE_COLUMNS[name][0]) for name in names}
+
+
+def num_rows(path: Path) -> int:
+    """Return the number of rows of a table. Raises: TableError. OSError."""
+    with _parquet().ParquetFile(path) as file:
+        return int(file.metadata.num_rows)
 
 
 def _text(name: str) -> str:
