@@ -102,6 +102,13 @@ class TestManifest:
         shards[2].unlink()
         assert catalog(shards[:2]).manifest == read_manifest(tmp_path / "tr.manifest.json")
 
+    def test_a_packing_that_is_not_finished_gets_none(self, tmp_path: Path) -> None:
+        shards = write_set(tmp_path)
+        (tmp_path / "tr.plan.json").write_bytes(b"{}")
+        with pytest.raises(OutputExistsError, match="a packing of this name is not finished"):
+            catalog(shards)
+        assert len(catalog(shards, manifest=False).shards) == 3
+
     def test_shards_of_two_folders_are_refused_before_any_is_read(self, tmp_path: Path) -> None:
         shards = [*write_set(tmp_path / "a", 1), *write_set(tmp_path / "b", 1, name="va")]
         with pytest.raises(PatternError, match=r"shards of 2 folders .* have no common manifest"):

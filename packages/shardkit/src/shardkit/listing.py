@@ -18,6 +18,8 @@ from shardkit.manifest import MANIFEST_SUFFIX, Manifest, ShardRecord, manifests_
 
 __all__ = ["ListingOptions", "common_prefix", "list_shards", "read_classes", "require_room", "standing_manifest"]
 
+# The plan of a packing lies there until its manifest takes its place.
+_PLAN_SUFFIX = ".plan.json"
 _OPTIONS = {"source": "index"}
 # More class names than numbers of any known set; beyond it a label is more likely a mistake than a class.
 _MAX_CLASSES = 1_000_000
@@ -83,8 +85,15 @@ def read_classes(wanted: str) -> tuple[str, ...]:
 def require_room(locations: Sequence[str], options: ListingOptions) -> None:
     """Refuse, before anything is read, a manifest that could not be written afterwards.
 
-    Raises: OutputExistsError: it would drop shards that another run listed, and that are still there. ManifestError.
+    Raises: OutputExistsError: a packing of that name is not finished, or the manifest would drop shards that another
+        run listed, and that are still there. ManifestError.
     """
+    plan = options.folder / (options.prefix + _PLAN_SUFFIX)
+    if plan.exists():
+        raise OutputExistsError(
+            f"{plan}: a packing of this name is not finished. Let it finish (wds run-plan), or index its shards "
+            "without a manifest (--no-manifest)"
+        )
     if not options.path.exists():
         return
     standing = read_manifest(options.path)
