@@ -12,6 +12,7 @@ import typer
 from wds.checks import JOBS, Patterns
 from wds.console import AsJson, Jobs, Progress, human_bytes, print_error, print_json, print_line, print_warning
 from wds.patterns import expand_existing
+from wds.text import masked
 
 if TYPE_CHECKING:
     from shardkit import Catalog, IndexedShard
@@ -136,20 +137,21 @@ def _as_document(catalog: Catalog) -> dict[str, object]:
     return {
         "indexes": [
             {
-                "shard": shard.shard,
+                "shard": masked(shard.shard),
                 "index": str(shard.index_path),
                 "outcome": shard.outcome,
                 "samples": shard.num_samples,
                 "bytes": shard.num_bytes,
                 "xxh3_128": shard.checksum,
                 "labels": {str(label): count for label, count in shard.labels.items()},
-                "warnings": list(shard.warnings),
-                "error": shard.error,
+                "warnings": [masked(warning) for warning in shard.warnings],
+                "error": masked(shard.error),
             }
             for shard in catalog.shards
         ],
         "findings": [
-            {"rule": f.rule, "severity": f.severity, "shard": f.shard, "message": f.message} for f in catalog.findings
+            {"rule": f.rule, "severity": f.severity, "shard": masked(f.shard), "message": masked(f.message)}
+            for f in catalog.findings
         ],
         "manifest": None if catalog.manifest_path is None else str(catalog.manifest_path),
         "written": [str(path) for path in catalog.written],

@@ -11,6 +11,7 @@ import typer
 from wds.checks import DEFAULT_MAX_PIXELS, JOBS, Classes, MaxPixels, Patterns, visible_name
 from wds.console import AsJson, Jobs, Progress, print_error, print_json, print_line, print_warning
 from wds.patterns import expand_existing
+from wds.text import masked
 
 if TYPE_CHECKING:
     from shardkit import Distribution, Statistics
@@ -75,7 +76,7 @@ def _print(found: Statistics) -> None:
         again = sum(len(group) - 1 for group in found.duplicates)
         print_line(f"duplicates      {again:,} pictures, in {len(found.duplicates):,} groups of equal bytes")
         for group in found.duplicates[:_NAMED]:
-            named = ", ".join(f"{shard}: {visible_name(key)}" for shard, key in group[:_NAMED])
+            named = ", ".join(f"{masked(shard)}: {visible_name(key)}" for shard, key in group[:_NAMED])
             print_line(f"                {named}{', ..' if len(group) > _NAMED else ''}")
 
 
@@ -116,9 +117,13 @@ def _percentiles(values: Distribution | None) -> str:
 
 def _as_document(found: Statistics) -> dict[str, object]:
     document = dataclasses.asdict(found)
-    document["unusable"] = [{**dataclasses.asdict(p), "key": visible_name(p.key)} for p in found.unusable]
+    document["failed"] = {masked(shard): masked(reason) for shard, reason in found.failed.items()}
+    document["warnings"] = [masked(warning) for warning in found.warnings]
+    document["unusable"] = [
+        {"shard": masked(p.shard), "key": visible_name(p.key), "reason": p.reason} for p in found.unusable
+    ]
     if found.duplicates is not None:
         document["duplicates"] = [
-            [{"shard": shard, "key": visible_name(key)} for shard, key in group] for group in found.duplicates
+            [{"shard": masked(shard), "key": visible_name(key)} for shard, key in group] for group in found.duplicates
         ]
     return document

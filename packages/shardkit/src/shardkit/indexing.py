@@ -112,7 +112,10 @@ def index_shards(locations: Sequence[str], options: IndexOptions) -> Iterator[In
         homes[home] = location
     if options.write:
         _make_room(homes)
-    yield from map_in_order(_index_one, [(location, options) for location in locations], jobs=options.jobs)
+    # Starting processes takes longer than reading a few indexes that are there.
+    num_read = sum(_is_read(location, home, options=options) for home, location in homes.items())
+    tasks = [(location, options) for location in locations]
+    yield from map_in_order(_index_one, tasks, jobs=min(options.jobs, max(1, num_read)))
 
 
 def keys_in_several(shards: Sequence[IndexedShard]) -> list[Finding]:
@@ -192,6 +195,16 @@ def _index_one(task: tuple[str, IndexOptions]) -> IndexedShard:
         rows=known.rows,
         warnings=known.warnings,
     )
+
+
+def _is_read(location: str, home: Path, *, options: IndexOptions) -> bool:
+    """Tell whether the shard itself will have to be read."""
+    if options.rows or options.check or options.md5 or is_url(location):
+        return True
+    try:
+        return index_state(location, index=home) != "fresh"
+    except OSError:
+        return True
 
 
 def _kept(location: str, home: Path, *, options: IndexOptions) -> _Known | None:
