@@ -13,10 +13,7 @@ from shardkit import (
     OutputExistsError,
     PatternError,
     catalog_shards,
-    common_prefix,
-    read_classes,
     read_manifest,
-    write_manifest,
 )
 from tests.helpers.packed import write_packed
 from tests.helpers.shards import sample_members, write_samples, write_shard
@@ -40,7 +37,7 @@ class TestManifest:
         shards = write_set(tmp_path)
         made = catalog(shards)
         manifest = read_manifest(tmp_path / "tr.manifest.json")
-        assert made.manifest == manifest
+        assert made.manifests == (tmp_path / "tr.manifest.json",)
         assert [(s.name, s.num_samples, s.num_bytes) for s in manifest.shards] == [
             (shard.name, 2 + n, shard.stat().st_size) for n, shard in enumerate(shards)
         ]
@@ -71,7 +68,7 @@ class TestManifest:
         shards[1].write_bytes(b"<html>")
         made = catalog(shards, exports=frozenset({"wids", "sizes", "dali"}))
         assert [Path(shard.shard).name for shard in made.failed] == ["tr-001.tar"]
-        assert (made.manifest, made.written) == (None, ())
+        assert (made.manifests, made.written) == ((), ())
         assert names_in(tmp_path) == {
             *("tr-000.tar", "tr-001.tar", "tr-002.tar", "tr-000.idx", "tr-002.idx"),
             *("tr-000.tar.index.json", "tr-002.tar.index.json"),
@@ -82,7 +79,7 @@ class TestManifest:
         write = (tmp_path / "t.manifest.json").rename(tmp_path / "mine.manifest.json")
         before = write.read_bytes()
         made = catalog(shards)
-        assert (made.manifest_path, made.written) == (write, ())
+        assert (made.manifests, made.written) == ((write,), ())
         assert (names_in(tmp_path) & {"t.manifest.json"}, write.read_bytes()) == (set(), before)
 
     def test_one_of_a_packing_is_not_replaced(self, tmp_path: Path) -> None:
@@ -92,15 +89,27 @@ class TestManifest:
         with pytest.raises(OutputExistsError, match="is the manifest of a packing"):
             catalog(shards)
         assert (tmp_path / "t.manifest.json").read_bytes() == before
-        assert catalog(shards, prefix="u").manifest_path == tmp_path / "u.manifest.json"
+        assert catalog(shards, prefix="u").manifests == (tmp_path / "u.manifest.json",)
 
     def test_one_that_lists_more_shards_is_not_cut_down(self, tmp_path: Path) -> None:
         shards = write_set(tmp_path)
         catalog(shards)
+        assert catalog(shards[:2]).written == ()
         with pytest.raises(OutputExistsError, match=r"lists 1 shards that are not named here, first tr-002\.tar"):
+            catalog(shards[:2], split="val")
+        write_samples(shards[0], 50)
+        with pytest.raises(OutputExistsError, match="Name all of them"):
             catalog(shards[:2])
         shards[2].unlink()
-        assert catalog(shards[:2]).manifest == read_manifest(tmp_path / "tr.manifest.json")
+        assert catalog(shards[:2]).written == (tmp_path / "tr.manifest.json",)
+        assert read_manifest(tmp_path / "tr.manifest.json").num_samples == 53
+
+    def test_shards_that_several_manifests_list_need_no_other(self, tmp_path: Path) -> None:
+        train, val = write_set(tmp_path, 2), write_set(tmp_path, 1, name="va")
+        catalog(train)
+        catalog(val, split="val")
+        made = catalog([*train, *val])
+        assert (made.written, [path.name for path in made.manifests]) == ((), ["tr.manifest.json", "va.manifest.json"])
 
     def test_a_packing_that_is_not_finished_gets_none(self, tmp_path: Path) -> None:
         shards = write_set(tmp_path)
@@ -115,12 +124,11 @@ class TestManifest:
             catalog(shards)
         assert names_in(tmp_path / "a") == {"tr-000.tar"}
         assert len(catalog(shards, manifest=False).shards) == 2
-        assert catalog(shards, into=tmp_path / "c").manifest_path == tmp_path / "c/shards.manifest.json"
+        assert catalog(shards, into=tmp_path / "c").manifests == (tmp_path / "c/shards.manifest.json",)
 
     def test_a_label_too_high_for_a_class_gives_no_names(self, tmp_path: Path) -> None:
         shard = write_shard(tmp_path / "x.tar", [("a.jpg", b"1"), ("a.cls", b"123456789012")])
-        manifest = catalog([shard]).manifest
-        assert manifest is not None
+        manifest = read_manifest(catalog([shard]).manifests[0])
         assert (manifest.classes, manifest.class_order) == ((), "unknown: a label of 123456789012")
 
     def test_nothing_is_written_on_a_dry_run(self, tmp_path: Path) -> None:
@@ -128,7 +136,7 @@ class TestManifest:
         before = names_in(tmp_path)
         made = catalog(shards, write=False, exports=frozenset({"wids", "sizes", "dali"}), table=tmp_path / "t.parquet")
         assert (made.written, names_in(tmp_path)) == ((), before)
-        assert made.manifest is not None
+        assert made.manifests == (tmp_path / "tr.manifest.json",)
 
 
 class TestExports:
@@ -145,56 +153,17 @@ class TestExports:
         assert names == ["t.parquet", "tr.manifest.json", "tr.wids.json", "sizes.json"]
 
 
-@pytest.mark.parametrize(
-    ("shards", "prefix"),
-    [
-        (["d/imagenet-train-000000.tar", "d/imagenet-train-000011.tar"], "imagenet-train"),
-        (["a-0.tar"], "a"),
-        (["00000.tar", "00001.tar"], "shards"),
-        (["00000.tar"], "shards"),
-        (["https://host/v/val_00.tar?x=1", "https://host/v/val_01.tar?x=2"], "val"),
-        (["é-1.tar", "é-2.tar"], "shards"),
-        (["train.tar", "val.tar"], "shards"),
-    ],
-)
-def test_the_prefix_is_what_the_names_have_in_common(shards: list[str], prefix: str) -> None:
-    assert common_prefix(shards) == prefix
-
-
 @pytest.mark.parametrize("prefix", ["", "a/b", "../a", ".a", "a b"])
 def test_a_prefix_that_is_no_name_is_refused(tmp_path: Path, prefix: str) -> None:
     with pytest.raises(PatternError, match="use letters, digits"):
         catalog(write_set(tmp_path, 1), prefix=prefix or "/")
 
 
-class TestClasses:
-    def test_names_come_one_a_line(self, tmp_path: Path) -> None:
-        (tmp_path / "names").write_bytes("\ufefftench\r\nécureuil roux\n".encode())
-        assert read_classes(str(tmp_path / "names")) == ("tench", "écureuil roux")
-
-    def test_a_number_stands_for_as_many_numbers(self) -> None:
-        assert read_classes("3") == ("0", "1", "2")
-
-    @pytest.mark.parametrize(
-        ("content", "words"),
-        [
-            (b"", "no class names"),
-            (b"a\n\nb\n", "line 2: no name"),
-            (b"a\nb\na\n", "line 3: 'a' is there already, in line 1"),
-            (b"caf\xe9\n", "not UTF-8"),
-        ],
-    )
-    def test_what_is_no_list_of_names_is_refused(self, tmp_path: Path, content: bytes, words: str) -> None:
-        (tmp_path / "names").write_bytes(content)
-        with pytest.raises(ManifestError, match=words):
-            read_classes(str(tmp_path / "names"))
-
-
 def test_shards_that_share_keys_are_a_finding(tmp_path: Path) -> None:
     shards = [write_shard(tmp_path / f"s-{n}.tar", sample_members(2)) for n in range(2)]
     made = catalog(shards)
     assert [finding.rule for finding in made.findings] == ["WDS052"]
-    assert made.manifest is not None
+    assert made.manifests == (tmp_path / "s.manifest.json",)
 
 
 def test_a_manifest_in_the_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
@@ -202,6 +171,18 @@ def test_a_manifest_in_the_folder_that_cannot_be_read_is_an_error(tmp_path: Path
     (tmp_path / "tr.manifest.json").write_bytes(b"{}")
     with pytest.raises(ManifestError, match=r"tr\.manifest\.json: not a manifest"):
         catalog(shards)
-    manifest = catalog(shards, prefix="u", classes=("a", "b", "c", "d")).manifest
-    assert manifest is not None
-    write_manifest(manifest, tmp_path / "tr.manifest.json", replace=True)
+    assert catalog(shards, prefix="u").written == (tmp_path / "u.manifest.json",)
+
+
+def test_what_a_killed_run_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    shards = write_set(tmp_path, 1)
+    left = ["tr-000.tar.index.json", "tr-000.idx", "tr.manifest.json", "tr.wids.json", "sizes.json", "t.parquet"]
+    for name in [*left, "tr-000.tar", "va-000.tar.index.json", "tr-000.tar.index.json.lock"]:
+        (tmp_path / f".unfinished-{name}-0123456789abcdef").write_bytes(b"half")
+    pytest.importorskip("pyarrow")
+    catalog(shards, exports=frozenset({"wids"}), table=tmp_path / "t.parquet")
+    assert {name for name in names_in(tmp_path) if name.startswith(".")} == {
+        ".unfinished-tr-000.tar-0123456789abcdef",
+        ".unfinished-tr-000.tar.index.json.lock-0123456789abcdef",
+        ".unfinished-va-000.tar.index.json-0123456789abcdef",
+    }

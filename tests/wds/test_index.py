@@ -65,7 +65,7 @@ def test_json_says_what_became_of_each_shard(tmp_path: Path) -> None:
             }
         ],
         "findings": [],
-        "manifest": None,
+        "manifests": [],
         "written": [],
     }
 
@@ -109,6 +109,13 @@ def test_keys_that_shards_share_are_a_warning_that_names_both(tmp_path: Path) ->
     ended = invoke("index", tmp_path)
     assert ended.code == 0
     assert f"{shards[1]}: 2 keys are in other shards too, first '000000', also in {shards[0]} (WDS052)" in ended.stderr
+
+
+def test_samples_without_a_label_among_others_are_a_warning(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path / "x.tar", [*sample_members(2), ("z.jpg", b"1"), ("z.cls", b"tench")])
+    assert "1 samples have no whole number as label" in invoke("index", shard).stderr
+    bare = write_shard(tmp_path / "y.tar", [("z.jpg", b"1")])
+    assert invoke("index", bare, "--prefix", "y").stderr == ""
 
 
 def test_classes_split_and_name_are_as_told(tmp_path: Path) -> None:

@@ -117,8 +117,12 @@ def _print_summary(catalog: Catalog) -> None:
         print_error(shard.error)
     for found in catalog.findings:
         print_warning(f"{found.shard}: {found.message} ({found.rule}). {found.remedy}")
-    if catalog.manifest_path is not None and catalog.manifest_path not in catalog.written:
-        print_line(f"{catalog.manifest_path}  kept")
+    for path in catalog.manifests:
+        if path not in catalog.written and path.exists():
+            print_line(f"{path}  kept")
+    unlabelled = sum(shard.labels.get(-1, 0) for shard in catalog.shards)
+    if any(label >= 0 for shard in catalog.shards for label in shard.labels) and unlabelled:
+        print_warning(f"{unlabelled} samples have no whole number as label: wds validate says which")
     for path in catalog.written:
         print_line(f"{path}  written")
     counts = Counter(shard.outcome for shard in catalog.shards)
@@ -153,6 +157,6 @@ def _as_document(catalog: Catalog) -> dict[str, object]:
             {"rule": f.rule, "severity": f.severity, "shard": masked(f.shard), "message": masked(f.message)}
             for f in catalog.findings
         ],
-        "manifest": None if catalog.manifest_path is None else str(catalog.manifest_path),
+        "manifests": [str(path) for path in catalog.manifests],
         "written": [str(path) for path in catalog.written],
     }

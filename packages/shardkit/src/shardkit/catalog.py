@@ -15,9 +15,16 @@ from shardkit.atomic import write_atomically
 from shardkit.errors import PatternError
 from shardkit.exports import WidsShard, read_sizes, sizes_json, wids_json, wids_url
 from shardkit.index import shard_name
-from shardkit.indexing import IndexedShard, IndexOptions, index_home, index_shards, keys_in_several
-from shardkit.listing import ListingOptions, common_prefix, list_shards, require_room, standing_manifest
-from shardkit.manifest import Manifest, read_manifest, write_manifest
+from shardkit.indexing import IndexedShard, IndexOptions, clear_leftovers, index_home, index_shards, keys_in_several
+from shardkit.listing import (
+    ListingOptions,
+    common_prefix,
+    list_shards,
+    require_no_plan,
+    require_room,
+    standing_manifests,
+)
+from shardkit.manifest import read_manifest, write_manifest
 from shardkit.rules import Finding
 from shardkit.table import TableWriter, table_writer
 
@@ -47,20 +54,23 @@ class CatalogOptions:
     write: bool = True
     jobs: int = 1
 
+    @property
+    def asks_for_manifest(self) -> bool:
+        """Whether what the manifest says was told, so that any other that lists the shards will not do."""
+        return any(told is not None for told in (self.prefix, self.classes, self.split))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
     """What was made.
 
-    ``shards``: what became of each, in order. ``findings``: what is wrong with them together. ``manifest_path``: the
-    manifest that describes them, written or found; None: none was asked for, or a shard failed. ``written``: files that
-    describe the whole set.
+    ``shards``: what became of each, in order. ``findings``: what is wrong with them together. ``manifests``: that list
+    them, found or made; empty where none was wanted, or a shard failed. ``written``: files that describe the whole set.
     """
 
     shards: tuple[IndexedShard, ...]
     findings: tuple[Finding, ...] = ()
-    manifest: Manifest | None = None
-    manifest_path: Path | None = None
+    manifests: tuple[Path, ...] = ()
     written: tuple[Path, ...] = field(default=())
 
     @property
@@ -82,7 +92,12 @@ def catalog_shards(
     """
     listing = _listing(locations, options)
     if listing is not None and options.manifest:
-        require_room(locations, listing)
+        require_no_plan(listing)
+        if options.asks_for_manifest:
+            require_room(locations, listing)
+    if options.write:
+        whole = [] if listing is None else [listing.path, _wids_path(listing), _sizes_path(listing)]
+        clear_leftovers(whole if options.table is None else [*whole, options.table])
     work = IndexOptions(
         into=options.into,
         check=options.check,
@@ -106,7 +121,7 @@ def catalog_shards(
     if catalog.failed or listing is None:
         return replace(catalog, written=tuple(written))
     if options.manifest:
-        catalog = _with_manifest(catalog, listing, written=written, write=options.write)
+        catalog = _with_manifest(catalog, listing, written=written, options=options)
     if options.write:
         written += _export(catalog, listing, exports=options.exports)
     return replace(catalog, written=tuple(written))
@@ -146,16 +161,18 @@ def _listing(locations: Sequence[str], options: CatalogOptions) -> ListingOption
     )
 
 
-def _with_manifest(catalog: Catalog, listing: ListingOptions, *, written: list[Path], write: bool) -> Catalog:
-    """Return the catalog with the manifest: the one that is there if it says the same, else a new one."""
-    asked = listing.classes is not None or listing.split is not None
-    if not asked and not listing.path.exists() and (standing := standing_manifest(catalog.shards, listing)) is not None:
-        return replace(catalog, manifest=read_manifest(standing), manifest_path=standing)
+def _with_manifest(
+    catalog: Catalog, listing: ListingOptions, *, written: list[Path], options: CatalogOptions
+) -> Catalog:
+    """Return the catalog with its manifests: those that are there if they list all of it, else a new one."""
+    if not options.asks_for_manifest and (standing := standing_manifests(catalog.shards, listing)):
+        return replace(catalog, manifests=tuple(standing))
+    require_room([shard.shard for shard in catalog.shards], listing)
     manifest = list_shards(catalog.shards, listing)
-    if write and not (listing.path.exists() and read_manifest(listing.path) == manifest):
+    if options.write and not (listing.path.exists() and read_manifest(listing.path) == manifest):
         write_manifest(manifest, listing.path, replace=True)
         written.append(listing.path)
-    return replace(catalog, manifest=manifest, manifest_path=listing.path)
+    return replace(catalog, manifests=(listing.path,))
 
 
 def _export(catalog: Catalog, listing: ListingOptions, *, exports: frozenset[Export]) -> list[Path]:
@@ -166,12 +183,20 @@ def _export(catalog: Catalog, listing: ListingOptions, *, exports: frozenset[Exp
             WidsShard(url=wids_url(s.shard), md5=s.md5, num_samples=s.num_samples, num_bytes=s.num_bytes)
             for s in catalog.shards
         ]
-        written.append(listing.folder / f"{listing.prefix}.wids.json")
+        written.append(_wids_path(listing))
         write_atomically(written[-1], wids_json(entries, name=listing.prefix), replace=True)
     if "sizes" in exports:
-        written.append(listing.folder / "sizes.json")
+        written.append(_sizes_path(listing))
         # Other shards of the folder are in the same file.
         before = read_sizes(written[-1].read_bytes()) if written[-1].exists() else {}
         sizes = before | {shard_name(s.shard): s.num_samples for s in catalog.shards}
         write_atomically(written[-1], sizes_json(sizes), replace=True)
     return written
+
+
+def _wids_path(listing: ListingOptions) -> Path:
+    return listing.folder / f"{listing.prefix}.wids.json"
+
+
+def _sizes_path(listing: ListingOptions) -> Path:
+    return listing.folder / "sizes.json"

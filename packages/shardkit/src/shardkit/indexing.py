@@ -40,7 +40,7 @@ from shardkit.table import PictureLooks, sample_rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["IndexOptions", "IndexedShard", "index_home", "index_shards", "keys_in_several"]
+__all__ = ["IndexOptions", "IndexedShard", "clear_leftovers", "index_home", "index_shards", "keys_in_several"]
 
 _PIECE_BYTES = 1 << 20
 
@@ -111,7 +111,9 @@ def index_shards(locations: Sequence[str], options: IndexOptions) -> Iterator[In
             raise PatternError(f"{both}. Name each shard once, and index shards of one name into two folders")
         homes[home] = location
     if options.write:
-        _make_room(homes)
+        for folder in {home.parent for home in homes}:
+            folder.mkdir(parents=True, exist_ok=True)
+        clear_leftovers([*homes, *(_dali_path(location, home) for home, location in homes.items())])
     # Starting processes takes longer than reading a few indexes that are there.
     num_read = sum(_is_read(location, home, options=options) for home, location in homes.items())
     tasks = [(location, options) for location in locations]
@@ -140,16 +142,15 @@ def keys_in_several(shards: Sequence[IndexedShard]) -> list[Finding]:
     return findings
 
 
-def _make_room(homes: Iterable[Path]) -> None:
-    """Make the folders, and remove what killed runs left of these very indexes."""
-    wanted = {home.name for home in homes}
-    for folder in sorted({home.parent for home in homes}):
-        folder.mkdir(parents=True, exist_ok=True)
-        # What follows the last hyphen is random.
-        left = {
-            path.name.rpartition("-")[0].partition("-")[2] for path in folder.glob(f".unfinished-*{INDEX_SUFFIX}-*")
-        }
-        for name in sorted(left & wanted):
+def clear_leftovers(paths: Iterable[Path]) -> None:
+    """Remove what killed runs left of these very files. Their folders need not be there."""
+    by_folder: dict[Path, set[str]] = {}
+    for path in paths:
+        by_folder.setdefault(path.parent, set()).add(path.name)
+    for folder, names in by_folder.items():
+        # What follows the last hyphen is random. One look into a folder, which may hold a million files, is enough.
+        left = {path.name.rpartition("-")[0].removeprefix(".unfinished-") for path in folder.glob(".unfinished-*")}
+        for name in sorted(left & names):
             remove_leftovers(folder, name_prefix=name + "-")
 
 
@@ -178,7 +179,7 @@ def _index_one(task: tuple[str, IndexOptions]) -> IndexedShard:
     if options.write and known.outcome != "kept":
         _write(known.index, home, shard_mtime_ns=known.shard_mtime_ns)
     if options.write and options.dali:
-        write_atomically(home.with_name(dali_name(shard_name(location))), dali, replace=True)
+        write_atomically(_dali_path(location, home), dali, replace=True)
     keys = [key.encode("utf-8", "surrogateescape") for key in known.index.keys]
     labels, counts = np.unique(known.index.labels, return_counts=True)
     return IndexedShard(
@@ -195,6 +196,10 @@ def _index_one(task: tuple[str, IndexOptions]) -> IndexedShard:
         rows=known.rows,
         warnings=known.warnings,
     )
+
+
+def _dali_path(location: str, home: Path) -> Path:
+    return home.with_name(dali_name(shard_name(location)))
 
 
 def _is_read(location: str, home: Path, *, options: IndexOptions) -> bool:

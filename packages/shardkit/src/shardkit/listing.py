@@ -16,7 +16,15 @@ from shardkit.index import shard_name
 from shardkit.indexing import IndexedShard
 from shardkit.manifest import MANIFEST_SUFFIX, Manifest, ShardRecord, manifests_in, read_manifest
 
-__all__ = ["ListingOptions", "common_prefix", "list_shards", "read_classes", "require_room", "standing_manifest"]
+__all__ = [
+    "ListingOptions",
+    "common_prefix",
+    "list_shards",
+    "read_classes",
+    "require_no_plan",
+    "require_room",
+    "standing_manifests",
+]
 
 # The plan of a packing lies there until its manifest takes its place.
 _PLAN_SUFFIX = ".plan.json"
@@ -82,18 +90,21 @@ def read_classes(wanted: str) -> tuple[str, ...]:
     return names
 
 
-def require_room(locations: Sequence[str], options: ListingOptions) -> None:
-    """Refuse, before anything is read, a manifest that could not be written afterwards.
-
-    Raises: OutputExistsError: a packing of that name is not finished, or the manifest would drop shards that another
-        run listed, and that are still there. ManifestError.
-    """
+def require_no_plan(options: ListingOptions) -> None:
+    """Refuse a manifest in the place where that of an unfinished packing will be. Raises: OutputExistsError."""
     plan = options.folder / (options.prefix + _PLAN_SUFFIX)
     if plan.exists():
         raise OutputExistsError(
             f"{plan}: a packing of this name is not finished. Let it finish (wds run-plan), or index its shards "
             "without a manifest (--no-manifest)"
         )
+
+
+def require_room(locations: Sequence[str], options: ListingOptions) -> None:
+    """Refuse a manifest that would drop shards which another run listed, and which are still there.
+
+    Raises: OutputExistsError. ManifestError: the one that is there cannot be read.
+    """
     if not options.path.exists():
         return
     standing = read_manifest(options.path)
@@ -135,13 +146,19 @@ def list_shards(shards: Sequence[IndexedShard], options: ListingOptions) -> Mani
     )
 
 
-def standing_manifest(shards: Sequence[IndexedShard], options: ListingOptions) -> Path | None:
-    """Return a manifest in the folder, whatever its name, that lists exactly these shards as they are now."""
-    records = sorted((shard_name(s.shard), s.num_samples, s.num_bytes, s.checksum) for s in shards)
+def standing_manifests(shards: Sequence[IndexedShard], options: ListingOptions) -> list[Path]:
+    """Return the manifests in the folder that list all these shards as they are now; none where one is in no manifest.
+
+    Raises: ManifestError: one of them cannot be read.
+    """
+    missing = {(shard_name(s.shard), s.num_samples, s.num_bytes, s.checksum) for s in shards}
+    used = []
     for path, manifest in manifests_in(options.folder):
-        if sorted((r.name, r.num_samples, r.num_bytes, r.checksum) for r in manifest.shards) == records:
-            return path
-    return None
+        listed = missing & {(r.name, r.num_samples, r.num_bytes, r.checksum) for r in manifest.shards}
+        if listed:
+            used.append(path)
+            missing -= listed
+    return [] if missing else used
 
 
 def _classes(
