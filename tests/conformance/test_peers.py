@@ -45,21 +45,17 @@ def test_datasets_builds_every_sample(folder: Path, tmp_path: Path) -> None:
 
 
 def test_dali_reads_every_sample_by_its_own_index(folder: Path, tmp_path: Path) -> None:
-    fn = pytest.importorskip("nvidia.dali.fn")
-    from nvidia.dali import pipeline_def
-
+    dali, fn = pytest.importorskip("nvidia.dali"), pytest.importorskip("nvidia.dali.fn")
     wds2idx = Path(sys.executable).with_name("wds2idx")
     shards = sorted(folder.glob("*.tar"))
     indexes = [tmp_path / f"{shard.stem}.idx" for shard in shards]
     for shard, index in zip(shards, indexes, strict=True):
         subprocess.run([sys.executable, wds2idx, shard, index], check=True, capture_output=True)
 
-    @pipeline_def(batch_size=1, num_threads=1, device_id=None)
-    def pipeline() -> object:
+    built = dali.Pipeline(batch_size=1, num_threads=1, device_id=None)
+    with built:
         paths, index_paths = [str(shard) for shard in shards], [str(index) for index in indexes]
-        return tuple(fn.readers.webdataset(paths=paths, index_paths=index_paths, ext=["jpg", "cls"]))
-
-    built = pipeline()
+        built.set_outputs(*fn.readers.webdataset(paths=paths, index_paths=index_paths, ext=["jpg", "cls"]))
     built.build()
     found = []
     for _ in range(6):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import tempfile
 from dataclasses import replace
@@ -95,6 +96,40 @@ def test_an_index_that_cannot_lie_beside_its_shard_is_kept_in_the_cache_folder(
         assert SampleReader(dataset.table, max_indexes=1).read(1).content.key == "000001"
         assert len(caplog.records) == lines
     assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_an_index_in_the_cache_folder_that_is_older_than_its_shard_is_made_again(tmp_path: Path) -> None:
+    path = unwritable_index(tmp_path / "data")
+    open_dataset([str(path)], cache_dir=tmp_path / "cache")
+    # The same size, other keys.
+    write_samples(path, 2, first=7)
+    os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns + 10**9))
+    dataset = open_dataset([str(path)], cache_dir=tmp_path / "cache")
+    assert SampleReader(dataset.table, max_indexes=1).read(1).content.key == "000008"
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_shards_newer_than_their_indexes_are_used_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, listed: bool
+) -> None:
+    paths = write_packed(tmp_path, [2, 3, 4])
+    if not listed:
+        (tmp_path / "t.manifest.json").unlink()
+    assert open_dataset([str(tmp_path)]).counts == (2, 3, 4)
+    assert not caplog.records
+    for path in paths[:2]:
+        os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns + 10**9))
+    assert open_dataset([str(tmp_path)]).counts == (2, 3, 4)
+    (record,) = caplog.records
+    assert record.message.startswith(f"{paths[0]}: newer than its index, as are 2 shards in all. Sizes agree")
+
+
+def test_an_index_of_another_size_than_its_shard_is_refused_at_once(tmp_path: Path) -> None:
+    path = write_packed(tmp_path, [2])[0]
+    index_path = Path(index_path_of(str(path)))
+    write_index(replace(read_index(index_path), num_bytes=512), index_path)
+    with pytest.raises(DatasetError, match="its index says 512: the shard was changed or cut"):
+        open_dataset([str(path)])
 
 
 def test_an_index_that_can_be_kept_nowhere_stays_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

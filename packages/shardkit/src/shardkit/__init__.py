@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from shardkit.atomic import atomic_file, remove_leftovers, write_atomically
+from shardkit.atomic import (
+    atomic_file,
+    remove_leftovers,
+    write_atomically,
+)
+from shardkit.catalog import (
+    Catalog,
+    CatalogOptions,
+    catalog_shards,
+)
 from shardkit.errors import (
+    ExportError,
     IndexFileError,
     ManifestError,
     OutputExistsError,
@@ -14,25 +24,63 @@ from shardkit.errors import (
     ShardkitError,
     ShardReadError,
     SourceError,
+    TableError,
     UnfinishedPackingError,
     UnusableSourcesError,
     WorkerDiedError,
     printable,
 )
-from shardkit.fake_imagenet import FakeImageNet
+from shardkit.exports import (
+    WidsShard,
+    dali_index,
+    dali_name,
+    read_sizes,
+    sizes_json,
+    wids_json,
+)
+from shardkit.fake_imagenet import (
+    FakeImageNet,
+)
 from shardkit.index import (
     INDEX_SUFFIX,
+    IndexState,
     ShardIndex,
     build_index,
     file_checksum,
     index_from_json,
     index_path_of,
+    index_state,
     read_index,
+    shard_name,
     write_index,
 )
-from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, SampleKey, picture_extension, split_name
-from shardkit.labels import parse_label
-from shardkit.layout import ShardPlan, ShardSize, parse_shard_size, plan_shards, planned_bytes
+from shardkit.indexing import (
+    IndexedShard,
+    IndexOptions,
+    index_shards,
+    keys_in_several,
+)
+from shardkit.keys import (
+    LABEL_EXTENSION,
+    PICTURE_EXTENSIONS,
+    SampleKey,
+    picture_extension,
+    split_name,
+)
+from shardkit.labels import (
+    parse_label,
+)
+from shardkit.layout import (
+    ShardPlan,
+    ShardSize,
+    parse_shard_size,
+    plan_shards,
+    planned_bytes,
+)
+from shardkit.listing import (
+    common_prefix,
+    read_classes,
+)
 from shardkit.manifest import (
     MANIFEST_SUFFIX,
     Manifest,
@@ -43,15 +91,59 @@ from shardkit.manifest import (
     read_manifest,
     write_manifest,
 )
-from shardkit.pack import pack, prepare, run_plan
-from shardkit.pack_config import PLAN_SUFFIX, PackConfig, existing_output
-from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
-from shardkit.plan import Slice, WrittenPlan, parse_slice, plan_of, read_plan, reopen_source, write_plan
-from shardkit.reader import Sample, ShardFile, iter_samples
-from shardkit.recode import Recode, recode_sample
-from shardkit.rules import RULES, Finding, Rule, Severity
-from shardkit.seeded import Key, seeded_permutation, seeded_words
-from shardkit.shardspec import expand_braces, expand_patterns, is_url
+from shardkit.pack import (
+    pack,
+    prepare,
+    run_plan,
+)
+from shardkit.pack_config import (
+    PLAN_SUFFIX,
+    PackConfig,
+    existing_output,
+)
+from shardkit.pictures import (
+    MAX_PIXELS,
+    PictureFacts,
+    decode_rgb,
+    load,
+    open_picture,
+    picture_facts,
+    to_rgb,
+)
+from shardkit.plan import (
+    Slice,
+    WrittenPlan,
+    parse_slice,
+    plan_of,
+    read_plan,
+    reopen_source,
+    write_plan,
+)
+from shardkit.reader import (
+    Sample,
+    ShardFile,
+    iter_samples,
+)
+from shardkit.recode import (
+    Recode,
+    recode_sample,
+)
+from shardkit.rules import (
+    RULES,
+    Finding,
+    Rule,
+    Severity,
+)
+from shardkit.seeded import (
+    Key,
+    seeded_permutation,
+    seeded_words,
+)
+from shardkit.shardspec import (
+    expand_braces,
+    expand_patterns,
+    is_url,
+)
 from shardkit.sources import (
     Columns,
     FakeSource,
@@ -65,9 +157,36 @@ from shardkit.sources import (
     open_ilsvrc_val,
     open_table,
 )
-from shardkit.summary import Extent, ShardSummary
-from shardkit.validate import CheckOptions, ShardReport, check_shards, check_together, repeated_keys
-from shardkit.writer import ShardWriter
+from shardkit.statistics import (
+    Channels,
+    Distribution,
+    Statistics,
+    StatisticsOptions,
+    measure_shards,
+    measure_table,
+)
+from shardkit.summary import (
+    Extent,
+    ShardSummary,
+)
+from shardkit.table import (
+    TABLE_COLUMNS,
+    PictureLooks,
+    is_table,
+    read_columns,
+    sample_rows,
+    table_writer,
+)
+from shardkit.validate import (
+    CheckOptions,
+    ShardReport,
+    check_shards,
+    check_together,
+    repeated_keys,
+)
+from shardkit.writer import (
+    ShardWriter,
+)
 
 __all__ = [
     "INDEX_SUFFIX",
@@ -77,8 +196,14 @@ __all__ = [
     "PICTURE_EXTENSIONS",
     "PLAN_SUFFIX",
     "RULES",
+    "TABLE_COLUMNS",
+    "Catalog",
+    "CatalogOptions",
+    "Channels",
     "CheckOptions",
     "Columns",
+    "Distribution",
+    "ExportError",
     "Extent",
     "FakeImageNet",
     "FakeSource",
@@ -86,6 +211,9 @@ __all__ = [
     "FolderSource",
     "IlsvrcSource",
     "IndexFileError",
+    "IndexOptions",
+    "IndexState",
+    "IndexedShard",
     "Key",
     "Manifest",
     "ManifestError",
@@ -95,6 +223,7 @@ __all__ = [
     "PatternError",
     "PictureError",
     "PictureFacts",
+    "PictureLooks",
     "PlanFileError",
     "Recode",
     "Rule",
@@ -115,15 +244,23 @@ __all__ = [
     "Source",
     "SourceError",
     "SourceSample",
+    "Statistics",
+    "StatisticsOptions",
+    "TableError",
     "TableSource",
     "UnfinishedPackingError",
     "UnusableSourcesError",
+    "WidsShard",
     "WorkerDiedError",
     "WrittenPlan",
     "atomic_file",
     "build_index",
+    "catalog_shards",
     "check_shards",
     "check_together",
+    "common_prefix",
+    "dali_index",
+    "dali_name",
     "dataset_digest",
     "decode_rgb",
     "existing_output",
@@ -132,11 +269,17 @@ __all__ = [
     "file_checksum",
     "index_from_json",
     "index_path_of",
+    "index_shards",
+    "index_state",
+    "is_table",
     "is_url",
     "iter_samples",
+    "keys_in_several",
     "load",
     "manifest_from_json",
     "manifests_in",
+    "measure_shards",
+    "measure_table",
     "open_folder",
     "open_ilsvrc_train",
     "open_ilsvrc_val",
@@ -153,18 +296,26 @@ __all__ = [
     "planned_bytes",
     "prepare",
     "printable",
+    "read_classes",
+    "read_columns",
     "read_index",
     "read_manifest",
     "read_plan",
+    "read_sizes",
     "recode_sample",
     "remove_leftovers",
     "reopen_source",
     "repeated_keys",
     "run_plan",
+    "sample_rows",
     "seeded_permutation",
     "seeded_words",
+    "shard_name",
+    "sizes_json",
     "split_name",
+    "table_writer",
     "to_rgb",
+    "wids_json",
     "write_atomically",
     "write_index",
     "write_manifest",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 __all__ = [
+    "ExportError",
     "IndexFileError",
     "ManifestError",
     "OutputExistsError",
@@ -15,6 +16,7 @@ __all__ = [
     "ShardReadError",
     "ShardkitError",
     "SourceError",
+    "TableError",
     "UnfinishedPackingError",
     "UnusableSourcesError",
     "WorkerDiedError",
@@ -41,6 +43,14 @@ class IndexFileError(ShardkitError, ValueError):
 
 class ManifestError(ShardkitError, ValueError):
     """A manifest file that cannot be read, or contradicts its shards."""
+
+
+class TableError(ShardkitError, ValueError):
+    """A table of samples that cannot be written or read."""
+
+
+class ExportError(ShardkitError, ValueError):
+    """An index that another tool's format cannot hold."""
 
 
 class PackError(ShardkitError):

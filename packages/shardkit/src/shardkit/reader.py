@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -78,11 +78,12 @@ def group_members(entries: Iterable[tuple[Member, bytes | None]]) -> Iterator[Gr
         yield group
 
 
-def walk_groups(walk: ShardWalk, *, shard: str) -> Iterator[Group]:
+def walk_groups(walk: ShardWalk, *, shard: str, on_warning: Callable[[str], None] = log.warning) -> Iterator[Group]:
     """Yield the samples of a shard in order, each once all of it is known to be there.
 
     Where the end marker is missing, the last sample may lack what a cut took: it must have all that those before it
     have, or a picture and a label where it is the only one.
+    Args: on_warning: is told what does not keep the samples from being read.
     Raises: ShardReadError: at the first damage, also behind the last sample: see :func:`_require_ending`.
     """
     usual: set[str] = set()
@@ -102,7 +103,7 @@ def walk_groups(walk: ShardWalk, *, shard: str) -> Iterator[Group]:
         usual = fields if not num_samples else usual & fields
         num_samples += 1
         yield group
-    _require_ending(walk.ending, shard=shard, num_samples=num_samples)
+    _require_ending(walk.ending, shard=shard, num_samples=num_samples, on_warning=on_warning)
 
 
 def _fields(group: Group) -> set[str]:
@@ -153,7 +154,7 @@ def iter_samples(stream: BinaryIO, *, shard: str) -> Iterator[Sample]:
         yield _sample(group)
 
 
-def _require_ending(ending: Ending | None, *, shard: str, num_samples: int) -> None:
+def _require_ending(ending: Ending | None, *, shard: str, num_samples: int, on_warning: Callable[[str], None]) -> None:
     """Refuse a shard that has more samples behind its end; warn of one without an end, which may be cut.
 
     Nothing inside a file tells a shard cut between two members from one whose writer left the end marker out.
@@ -163,7 +164,7 @@ def _require_ending(ending: Ending | None, *, shard: str, num_samples: int) -> N
         reason = f"{num_samples} samples, then another archive at byte {ending.trailing_offset}"
         raise ShardReadError(shard, reason, rule="WDS007", remedy="Split the file at that byte, or pack it again")
     if ending is not None and not ending.zero_blocks:
-        log.warning("%s: %d samples, end-of-archive marker missing: the file may be cut (WDS005)", shard, num_samples)
+        on_warning(f"{shard}: {num_samples} samples, end-of-archive marker missing: the file may be cut (WDS005)")
 
 
 class ShardFile:

@@ -23,20 +23,19 @@ from shardkit import (
     ShardIndex,
     ShardkitError,
     ShardRecord,
-    build_index,
     dataset_digest,
     expand_patterns,
     index_path_of,
+    index_state,
     is_url,
     manifest_from_json,
     manifests_in,
     printable,
     read_index,
-    write_index,
 )
-from wdsloader.cache import ShardCache
 from wdsloader.errors import DatasetError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
+from wdsloader.local_index import checked_index, find_index, say_unsure
 from wdsloader.shards import ShardEntry, ShardTable, stale
 
 __all__ = ["Dataset", "LabelRange", "open_dataset"]
@@ -297,14 +296,21 @@ def _count(listing: _Listing, cache_dir: Path | None) -> tuple[tuple[ShardRecord
     started = time.monotonic()
     records: list[ShardRecord] = []
     entries: list[ShardEntry] = []
+    unsure: list[str] = []
     made = 0
     for url, record in zip(listing.urls, listing.records, strict=True):
         kept: ShardIndex | None = None
-        if not is_remote(url) and (record is None or not Path(index_path_of(url)).exists()):
-            index, beside, new = _find_index(Path(url), cache_dir)
-            made += new
-            kept = None if beside else index
-            record = record or ShardRecord(Path(url).name, index.num_samples, index.num_bytes, index.checksum)  # noqa: PLW2901
+        if not is_remote(url):
+            state = index_state(url)
+            if state == "unsure":
+                unsure.append(url)
+            if record is None or state == "missing":
+                index, beside, new = find_index(Path(url), cache_dir)
+                made += new
+                kept = None if beside else index
+                record = record or ShardRecord(Path(url).name, index.num_samples, index.num_bytes, index.checksum)  # noqa: PLW2901
+            elif state == "stale":
+                checked_index(Path(index_path_of(url)), Path(url))
         if record is None:
             raise DatasetError(f"{mask_url(url)}: no sample count is known")
         records.append(record)
@@ -319,47 +325,8 @@ def _count(listing: _Listing, cache_dir: Path | None) -> tuple[tuple[ShardRecord
         )
     if made:
         log.info("indexed %d shards on their first use, in %.1f s", made, time.monotonic() - started)
+    say_unsure(unsure)
     return tuple(records), tuple(entries)
-
-
-def _find_index(path: Path, cache_dir: Path | None) -> tuple[ShardIndex, bool, bool]:
-    """Return (index, whether it lies beside the shard, whether it was made now).
-
-    A folder that cannot be written keeps it in the cache folder, or in memory.
-    """
-    homes = [Path(index_path_of(str(path)))]
-    if cache_dir is not None:
-        homes.append(Path(index_path_of(str(ShardCache(cache_dir).path_of(str(path.resolve()))))))
-    for home in homes:
-        if home.exists():
-            index = _checked_index(home, path)
-            if index is not None:
-                return index, home == homes[0], False
-    index = build_index(path)
-    for home in homes:
-        try:
-            home.parent.mkdir(parents=True, exist_ok=True)
-            write_index(index, home)
-        except OSError as error:
-            log.debug("%s: the index cannot be kept here: %s", home, error)
-            continue
-        return index, home == homes[0], True
-    log.info("%s: its index is kept in memory, no folder for it can be written", path)
-    return index, False, True
-
-
-def _checked_index(home: Path, shard: Path) -> ShardIndex | None:
-    """Return an index from its file, checked against the shard's size; a stale one of our own cache counts as none."""
-    try:
-        index = read_index(home)
-    except ShardkitError as error:
-        raise DatasetError(str(error)) from error
-    found = shard.stat().st_size
-    if index.num_bytes == found:
-        return index
-    if home.parent == shard.parent:
-        raise stale(str(shard), f"has {found} bytes, its index says {index.num_bytes}")
-    return None
 
 
 def _index_of(entry: ShardEntry) -> ShardIndex:
