@@ -21,6 +21,7 @@ from wds.index import index
 from wds.inspect import inspect
 from wds.make_shards import make_shards
 from wds.patterns import GreedyCommand
+from wds.repair import repair
 from wds.train import evaluate, train
 from wds.validate import validate
 
@@ -129,6 +130,7 @@ app.command("make-shards")(make_shards)
 app.command("inspect")(inspect)
 app.command("validate")(validate)
 app.command("index")(index)
+app.command("repair")(repair)
 app.command("train", cls=GreedyCommand)(train)
 app.command("eval")(evaluate)
 app.command("demo")(demo)

@@ -40,9 +40,12 @@ from shardkit.manifest import (
     read_manifest,
     write_manifest,
 )
+from shardkit.mending import Change
 from shardkit.pack import PackConfig, ShardPlan, existing_output, pack, plan_shards
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
+from shardkit.quarantine import change_document
 from shardkit.reader import Sample, ShardFile, iter_samples
+from shardkit.repair import RepairConfig, RepairReport, repair_shards
 from shardkit.rules import RULES, Finding, Rule, Severity
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns, is_url
@@ -58,6 +61,7 @@ __all__ = [
     "MAX_PIXELS",
     "PICTURE_EXTENSIONS",
     "RULES",
+    "Change",
     "CheckOptions",
     "Extent",
     "FakeImageNet",
@@ -74,6 +78,8 @@ __all__ = [
     "PatternError",
     "PictureError",
     "PictureFacts",
+    "RepairConfig",
+    "RepairReport",
     "Rule",
     "Sample",
     "SampleKey",
@@ -94,6 +100,7 @@ __all__ = [
     "WorkerDiedError",
     "atomic_file",
     "build_index",
+    "change_document",
     "check_shards",
     "check_together",
     "dataset_digest",
@@ -120,6 +127,7 @@ __all__ = [
     "read_index",
     "read_manifest",
     "remove_leftovers",
+    "repair_shards",
     "repeated_keys",
     "seeded_permutation",
     "seeded_words",
