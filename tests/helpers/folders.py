@@ -26,11 +26,11 @@ def pack_folder(
     *,
     num_shards: int = 3,
     jobs: int = 1,
-    on_exists: Literal["fail", "overwrite"] = "fail",
+    on_exists: Literal["fail", "resume", "overwrite"] = "fail",
     on_error: Literal["stop", "skip"] = "stop",
 ) -> Manifest:
     """Pack an image folder into shards of prefix ``t``."""
     opened = open_folder(source) if isinstance(source, Path) else source
     config = PackConfig(folder=out, prefix="t", jobs=jobs, on_exists=on_exists, on_error=on_error)
-    plan = plan_shards(len(opened), prefix="t", num_shards=num_shards)
+    plan = plan_shards(opened, prefix="t", num_shards=num_shards)
     return pack(opened, plan, config=config, on_shard=lambda _: None)

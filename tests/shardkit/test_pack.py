@@ -31,7 +31,7 @@ from shardkit import (
 from shardkit.atomic import exclusive
 from shardkit.index import index_to_json
 from tests.helpers.folders import image_folder, pack_folder
-from tests.helpers.shards import write_samples
+from tests.helpers.shards import jpeg_bytes, write_samples
 
 
 class KilledSource(FakeSource):
@@ -57,32 +57,7 @@ def problems(folder: Path) -> list[str]:
     return [finding.rule for report in check_shards(shards, CheckOptions()) for finding in report.findings]
 
 
-class TestPlan:
-    def test_a_number_of_shards_gives_even_ones(self) -> None:
-        plan = plan_shards(10, prefix="t", num_shards=3)
-        assert [shard.name for shard in plan] == ["t-000000.tar", "t-000001.tar", "t-000002.tar"]
-        assert [shard.samples for shard in plan] == [range(3), range(3, 6), range(6, 10)]
-
-    def test_a_number_of_samples_a_shard_gives_full_ones_and_a_rest(self) -> None:
-        assert [len(shard.samples) for shard in plan_shards(10, prefix="t", samples_per_shard=4)] == [4, 4, 2]
-
-    @pytest.mark.parametrize(
-        ("num_samples", "layout", "reason"),
-        [
-            (3, {"num_shards": 4}, "3 pictures cannot fill 4 shards"),
-            (3, {"num_shards": 0}, "0 shards"),
-            (3, {"num_shards": -1}, "-1 shards"),
-            (3, {"samples_per_shard": 0}, "0 samples a shard"),
-            (0, {"samples_per_shard": 4}, "no pictures"),
-            (0, {"num_shards": 1}, "no pictures"),
-            (3, {}, "give either"),
-            (3, {"num_shards": 1, "samples_per_shard": 1}, "give either"),
-        ],
-    )
-    def test_a_layout_that_cannot_be_is_refused(self, num_samples: int, layout: dict[str, int], reason: str) -> None:
-        with pytest.raises(PackError, match=reason):
-            plan_shards(num_samples, prefix="t", **layout)
-
+class TestConfig:
     @pytest.mark.parametrize("prefix", ["", "a/b", "../a", ".a", "a b", "a\n", "{0..3}"])
     def test_a_prefix_that_patterns_or_folders_would_misread_is_refused(self, tmp_path: Path, prefix: str) -> None:
         with pytest.raises(PackError, match="prefix"):
@@ -223,7 +198,7 @@ class TestTrouble:
     def test_a_full_disk_names_the_file_and_leaves_nothing(self, tmp_path: Path, jobs: int, limit: int) -> None:
         """The small limit fails in a shard's first bytes, the large one in a later shard."""
         source = FakeSource(FakeImageNet(num_samples=8, num_classes=2, size=(640, 480), sizes="fixed"))
-        plan = plan_shards(8, prefix="t", num_shards=2)
+        plan = plan_shards(source, prefix="t", num_shards=2)
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
         try:
@@ -236,7 +211,7 @@ class TestTrouble:
     def test_a_disk_that_is_full_at_the_index_leaves_no_shard(self, tmp_path: Path) -> None:
         source = open_folder(image_folder(tmp_path / "in", classes=("a",), per_class=1), shuffle=False)
         # In the index, the name of the file makes more bytes than the shard has.
-        long = replace(source, files=(("a/" + "../a/" * 700 + "a_0.JPEG", 0, 0),))
+        long = replace(source, files=(("a/" + "../a/" * 700 + "a_0.JPEG", 0, len(jpeg_bytes(0))),))
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (3584, before[1]))
         try:
@@ -246,14 +221,18 @@ class TestTrouble:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert contents(tmp_path / "out") == {}
 
-    def test_an_error_of_the_caller_takes_back_what_was_published(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("jobs", [1, 2])
+    def test_an_error_of_the_caller_leaves_a_packing_that_can_be_resumed(self, tmp_path: Path, jobs: int) -> None:
         source = open_folder(image_folder(tmp_path / "in"))
-        plan = plan_shards(len(source), prefix="t", num_shards=3)
-        for jobs in (1, 2):
-            config = PackConfig(folder=tmp_path / "out", prefix="t", jobs=jobs)
-            with pytest.raises(ZeroDivisionError):
-                pack(source, plan, config=config, on_shard=fail)
-            assert contents(tmp_path / "out") == {}
+        plan = plan_shards(source, prefix="t", num_shards=3)
+        config = PackConfig(folder=tmp_path / "out", prefix="t", jobs=jobs)
+        with pytest.raises(ZeroDivisionError):
+            pack(source, plan, config=config, on_shard=fail)
+        assert {"t.plan.json", "t-000000.tar", "t-000000.tar.index.json"} <= set(contents(tmp_path / "out"))
+        assert "t.manifest.json" not in contents(tmp_path / "out")
+        pack_folder(source, tmp_path / "out", on_exists="resume")
+        pack_folder(source, tmp_path / "undisturbed")
+        assert contents(tmp_path / "out") == contents(tmp_path / "undisturbed")
 
     def test_a_second_packing_at_once_is_refused_and_the_first_is_whole(self, tmp_path: Path) -> None:
         image_folder(tmp_path / "in")
@@ -271,7 +250,7 @@ class TestTrouble:
         with pytest.raises(WorkerDiedError, match="was killed"):
             pack(
                 source,
-                plan_shards(4, prefix="t", num_shards=2),
+                plan_shards(source, prefix="t", num_shards=2),
                 config=PackConfig(folder=tmp_path, prefix="t", jobs=2),
                 on_shard=lambda _: None,
             )

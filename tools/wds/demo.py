@@ -61,7 +61,7 @@ def demo(out: Out = None, labels: Labels = "signal", dry_run: DryRun = False) ->
 
 def _make(folder: Path, *, labels: Literal["signal", "shuffled"]) -> None:
     """Make the two sets; the shuffled labels of the control are for training only."""
-    from shardkit import FakeImageNet, FakeSource, PackConfig, pack, plan_shards
+    from shardkit import FakeImageNet, FakeSource, PackConfig, ShardSize, pack, plan_shards
 
     for split, num_samples in (("train", _TRAIN_SAMPLES), ("val", _VAL_SAMPLES)):
         pictures = FakeImageNet(
@@ -72,9 +72,10 @@ def _make(folder: Path, *, labels: Literal["signal", "shuffled"]) -> None:
             labels=labels if split == "train" else "signal",
         )
         prefix = f"imagenet-{split}"
-        plan = plan_shards(num_samples, prefix=prefix, samples_per_shard=250 if split == "train" else 100)
+        source = FakeSource(pictures)
+        plan = plan_shards(source, prefix=prefix, size=ShardSize(samples=250 if split == "train" else 100))
         config = PackConfig(folder=folder, prefix=prefix)
-        manifest = pack(FakeSource(pictures), plan, config=config, on_shard=lambda _: None)
+        manifest = pack(source, plan, config=config, on_shard=lambda _: None)
         print_line(f"made    {len(manifest.shards)} shards of {prefix}, {manifest.num_samples} samples")
 
 

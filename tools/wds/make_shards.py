@@ -52,7 +52,7 @@ def make_shards(
     as_json: AsJson = False,
 ) -> None:
     """Make shards of fake ImageNet pictures, or pack an image folder."""
-    from shardkit import FakeImageNet, FakeSource, PackConfig, open_folder, plan_shards
+    from shardkit import FakeImageNet, FakeSource, PackConfig, ShardSize, open_folder, plan_shards
 
     _refuse(ctx, _OF_FAKE_PICTURES if from_folder is not None else _OF_A_FOLDER)
     source: FakeSource | FolderSource
@@ -74,7 +74,9 @@ def make_shards(
         )
         source = FakeSource(pictures)
     prefix = prefix or f"imagenet-{split}"
-    plan = plan_shards(len(source), prefix=prefix, num_shards=count, samples_per_shard=per_shard)
+    plan = plan_shards(
+        source, prefix=prefix, num_shards=count, size=None if per_shard is None else ShardSize(samples=per_shard)
+    )
     config = PackConfig(folder=out, prefix=prefix, jobs=jobs, on_exists=on_exists, on_error=on_error)
     show = _show_plan if dry_run else _pack
     show(source, plan, config=config, as_json=as_json)

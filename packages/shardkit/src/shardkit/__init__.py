@@ -10,9 +10,11 @@ from shardkit.errors import (
     PackError,
     PatternError,
     PictureError,
+    PlanFileError,
     ShardkitError,
     ShardReadError,
     SourceError,
+    UnfinishedPackingError,
     UnusableSourcesError,
     WorkerDiedError,
     printable,
@@ -30,6 +32,7 @@ from shardkit.index import (
 )
 from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, SampleKey, picture_extension, split_name
 from shardkit.labels import parse_label
+from shardkit.layout import ShardPlan, ShardSize, parse_shard_size, plan_shards, planned_bytes
 from shardkit.manifest import (
     MANIFEST_SUFFIX,
     Manifest,
@@ -41,10 +44,13 @@ from shardkit.manifest import (
     write_manifest,
 )
 from shardkit.mending import Change
-from shardkit.pack import PackConfig, ShardPlan, existing_output, pack, plan_shards
+from shardkit.pack import pack, prepare, run_plan
+from shardkit.pack_config import PackConfig, existing_output
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
+from shardkit.plan import Slice, WrittenPlan, parse_slice, plan_of, read_plan, reopen_source, write_plan
 from shardkit.quarantine import change_document
 from shardkit.reader import Sample, ShardFile, iter_samples
+from shardkit.recode import Recode, recode_sample
 from shardkit.repair import RepairConfig, RepairReport, repair_shards
 from shardkit.rules import RULES, Finding, Rule, Severity
 from shardkit.seeded import Key, seeded_permutation, seeded_words
@@ -78,6 +84,8 @@ __all__ = [
     "PatternError",
     "PictureError",
     "PictureFacts",
+    "PlanFileError",
+    "Recode",
     "RepairConfig",
     "RepairReport",
     "Rule",
@@ -90,14 +98,18 @@ __all__ = [
     "ShardReadError",
     "ShardRecord",
     "ShardReport",
+    "ShardSize",
     "ShardSummary",
     "ShardWriter",
     "ShardkitError",
+    "Slice",
     "Source",
     "SourceError",
     "SourceSample",
+    "UnfinishedPackingError",
     "UnusableSourcesError",
     "WorkerDiedError",
+    "WrittenPlan",
     "atomic_file",
     "build_index",
     "change_document",
@@ -120,15 +132,24 @@ __all__ = [
     "open_picture",
     "pack",
     "parse_label",
+    "parse_shard_size",
+    "parse_slice",
     "picture_extension",
     "picture_facts",
+    "plan_of",
     "plan_shards",
+    "planned_bytes",
+    "prepare",
     "printable",
     "read_index",
     "read_manifest",
+    "read_plan",
+    "recode_sample",
     "remove_leftovers",
+    "reopen_source",
     "repair_shards",
     "repeated_keys",
+    "run_plan",
     "seeded_permutation",
     "seeded_words",
     "split_name",
@@ -136,4 +157,5 @@ __all__ = [
     "write_atomically",
     "write_index",
     "write_manifest",
+    "write_plan",
 ]

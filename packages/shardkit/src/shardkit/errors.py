@@ -11,9 +11,11 @@ __all__ = [
     "PackError",
     "PatternError",
     "PictureError",
+    "PlanFileError",
     "ShardReadError",
     "ShardkitError",
     "SourceError",
+    "UnfinishedPackingError",
     "UnusableSourcesError",
     "WorkerDiedError",
     "printable",
@@ -47,6 +49,14 @@ class PackError(ShardkitError):
 
 class OutputExistsError(PackError):
     """Output that is already there and was not to be overwritten."""
+
+
+class UnfinishedPackingError(OutputExistsError):
+    """A packing of the same plan lies there that was not finished: it can be resumed."""
+
+
+class PlanFileError(PackError):
+    """A plan file that cannot be read, or whose source is gone or another by now."""
 
 
 class SourceError(PackError):

@@ -1,101 +1,34 @@
 """Pack the samples of a source into shards, with an index beside each and one manifest; in parallel, with equal bytes.
 
-Owns the plan (which sample goes into which shard), its execution over processes, and what happens when a source file is
-bad or the output is there. A shard is one task: its bytes depend on the source and the plan, never on who writes it.
+Owns the execution of a plan, alone or together with others, and what happens when a source file is bad, the output is
+there, or an earlier packing was killed. A shard is one task: its bytes depend on the source and the plan, never on who
+writes it or when. The written plan comes first and the manifest last; between the two, the packing can be resumed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
 import os
-import re
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal
 
-from shardkit.atomic import exclusive, remove_leftovers
-from shardkit.errors import OutputExistsError, PackError, SourceError, UnusableSourcesError
-from shardkit.index import index_path_of, write_index
-from shardkit.manifest import MANIFEST_SUFFIX, Manifest, ShardRecord, write_manifest
-from shardkit.processes import process_pool
+from shardkit.atomic import exclusive, remove_leftovers, shared
+from shardkit.errors import (
+    ManifestError,
+    OutputExistsError,
+    PackError,
+    PlanFileError,
+    UnfinishedPackingError,
+    UnusableSourcesError,
+)
+from shardkit.layout import ShardPlan
+from shardkit.manifest import Manifest, ShardRecord, read_manifest, write_manifest
+from shardkit.pack_config import PackConfig, existing_output
+from shardkit.plan import Slice, WrittenPlan, plan_of, read_plan, write_plan
 from shardkit.sources import Source
-from shardkit.writer import ShardWriter
+from shardkit.task import Finished, Task, finished_shard, remove_shard, remove_skip_record, run_tasks
 
-__all__ = ["PackConfig", "ShardPlan", "existing_output", "pack", "plan_shards"]
-
-
-@dataclass(frozen=True, slots=True)
-class ShardPlan:
-    """One shard to write: its file name, and its samples, numbered as the source does."""
-
-    name: str
-    samples: range
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackConfig:
-    """Where and how to pack.
-
-    ``jobs``: processes. ``on_exists``: ``overwrite`` replaces the shards, indexes and manifest of this prefix, and
-    nothing else. ``on_error``: ``skip`` leaves unusable sources out, counted and listed in the manifest.
-    """
-
-    folder: Path
-    prefix: str
-    jobs: int = 1
-    on_exists: Literal["fail", "overwrite"] = "fail"
-    on_error: Literal["stop", "skip"] = "stop"
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", self.prefix):
-            raise PackError(f"prefix {self.prefix!r}: use letters, digits, '.', '_' and '-' only")
-        if self.jobs < 1:
-            raise PackError(f"{self.jobs} jobs: at least 1 is needed")
-
-    @property
-    def manifest_path(self) -> Path:
-        """Where the manifest goes."""
-        return self.folder / (self.prefix + MANIFEST_SUFFIX)
-
-
-def plan_shards(
-    num_samples: int, *, prefix: str, num_shards: int | None = None, samples_per_shard: int | None = None
-) -> list[ShardPlan]:
-    """Cut the samples into shards: so many even ones (sizes differ by at most one), or full ones and a rest.
-
-    Raises: PackError: not exactly one of the two given, or more shards than samples.
-    """
-    if (num_shards is None) == (samples_per_shard is None):
-        raise PackError("give either a number of shards or a number of samples a shard")
-    if num_samples < 1:
-        raise PackError("no pictures to pack")
-    if samples_per_shard is not None:
-        if samples_per_shard < 1:
-            raise PackError(f"{samples_per_shard} samples a shard: at least 1 is needed")
-        cuts = [*range(0, num_samples, samples_per_shard), num_samples]
-    else:
-        if not num_shards or num_shards < 1:
-            raise PackError(f"{num_shards} shards: at least 1 is needed")
-        if num_samples < num_shards:
-            raise PackError(f"{num_samples} pictures cannot fill {num_shards} shards. Ask for fewer shards")
-        cuts = [shard * num_samples // num_shards for shard in range(num_shards + 1)]
-    return [
-        ShardPlan(f"{prefix}-{number:06d}.tar", range(first, end))
-        for number, (first, end) in enumerate(itertools.pairwise(cuts))
-    ]
-
-
-def existing_output(config: PackConfig) -> list[Path]:
-    """Return the shards, indexes and manifest of this prefix that are there already, by name."""
-    if not config.folder.is_dir():
-        return []
-    ours = re.compile(re.escape(config.prefix) + r"-\d{6,}\.tar(\.index\.json)?")
-    found = [path for path in config.folder.iterdir() if ours.fullmatch(path.name)]
-    return sorted(found) + ([config.manifest_path] if config.manifest_path.exists() else [])
+__all__ = ["pack", "prepare", "run_plan"]
 
 
 def pack(
@@ -103,165 +36,218 @@ def pack(
 ) -> Manifest:
     """Write the shards of the plan, their indexes, and last of all the manifest, which says that all is there.
 
-    Whatever fails, what this call has published is taken back, and an error says why.
-    Args: on_shard: called with each finished shard, in order.
-    Raises: OutputExistsError: output is there and is not to be replaced, or another process is packing it now.
-        PackError: an empty plan, unusable sources. WorkerDiedError. OSError.
+    Where it ends early, finished shards stay with the plan, to go on from with ``on_exists="resume"``; with bad sources
+    that are not to be skipped, nothing stays.
+    Args: on_shard: called with each finished shard, in order, those of an earlier run too.
+    Raises: OutputExistsError: output is there and is not to be replaced, or another process is packing it now;
+        UnfinishedPackingError where it could be resumed. UnusableSourcesError: naming them. PackError: an empty plan,
+        or output that cannot be resumed. WorkerDiedError. OSError.
     """
+    _make_folder(config, plan)
+    with exclusive(config.folder, name=config.prefix):
+        written = plan_of(source, plan, config=config)
+        began_before = _make_room(config, written)
+        if (manifest := _finished_before(config, written)) is not None:
+            return manifest
+        write_plan(written, config.plan_path)
+        tasks = [Task(shard=shard, config=config, keep=began_before) for shard in plan]
+        try:
+            finished = _run(source, tasks, on_shard=on_shard)
+        except BaseException:
+            if existing_output(config) == [config.plan_path] and not began_before:
+                config.plan_path.unlink()
+            raise
+        try:
+            _require_usable(finished, config=config)
+        except UnusableSourcesError:
+            for task in tasks:
+                remove_shard(task.path)
+            config.plan_path.unlink()
+            raise
+        return _finish(source, tasks, config=config, finished=finished)
+
+
+def prepare(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig) -> Path:
+    """Write the plan down, for :func:`run_plan`, and return where it lies.
+
+    Raises: OutputExistsError: output is there, as for :func:`pack`. PackError: an empty plan. OSError.
+    """
+    _make_folder(config, plan)
+    with exclusive(config.folder, name=config.prefix):
+        written = plan_of(source, plan, config=config)
+        _make_room(config, written)
+        if _finished_before(config, written) is None:
+            write_plan(written, config.plan_path)
+    return config.plan_path
+
+
+def run_plan(
+    source: Source,
+    plan: WrittenPlan,
+    *,
+    config: PackConfig,
+    part: Slice = Slice(),  # noqa: B008  # frozen
+    on_shard: Callable[[ShardRecord], None],
+) -> Manifest | None:
+    """Make the shards of one part of a written plan, together with whoever makes the others in the same folder.
+
+    Whoever finds all shards there writes the manifest. Finished shards are kept, also where sources are bad.
+    Args: config: of :meth:`WrittenPlan.config`.
+    Returns: the manifest, or None while shards of other parts are missing.
+    Raises: PlanFileError: the source or the encoder is not what the plan was made for. OutputExistsError: what lies
+        there is of another plan, or a process that works alone is busy there. Others as :func:`pack`.
+    """
+    if differences := plan.differences(plan_of(source, plan.shards, config=config)):
+        raise PlanFileError(f"changed since the plan was written: {'; '.join(differences)}. Write the plan again")
+    _make_folder(config, plan.shards)
+    with shared(config.folder, name=config.prefix):
+        with _one_at_a_time(config):
+            if (manifest := _finished_before(config, plan)) is not None:
+                return manifest
+            if not config.plan_path.exists():
+                _make_room(config, plan)
+                write_plan(plan, config.plan_path)
+            _require_same(config, plan)
+        tasks = [Task(shard=shard, config=config, keep=True) for shard in part.shards(plan)]
+        unusable = [line for shard in _run(source, tasks, on_shard=on_shard) for line in shard.unusable]
+        if unusable and config.on_error == "stop":
+            raise UnusableSourcesError(_describe(unusable))
+        with _one_at_a_time(config):
+            if (manifest := _finished_before(config, plan)) is not None:
+                # Somebody else had this part too, and was first.
+                for task in tasks:
+                    remove_skip_record(task.path)
+                return manifest
+            everything = [Task(shard=shard, config=config, keep=True) for shard in plan.shards]
+            finished = [finished_shard(task, verify=False) for task in everything]
+            there = [shard for shard in finished if shard is not None]
+            if len(there) < len(finished):
+                return None
+            _require_usable(there, config=config)
+            remove_leftovers(config.folder, name_prefix=config.prefix)
+            return _finish(source, everything, config=config, finished=there)
+
+
+def _make_folder(config: PackConfig, plan: Sequence[ShardPlan]) -> None:
+    """Make the folder of a packing that has shards."""
     if not plan:
         raise PackError("no shards to pack")
     if config.folder.exists() and not config.folder.is_dir():
         raise PackError(f"{config.folder}: not a folder. Name a folder for the shards")
     config.folder.mkdir(parents=True, exist_ok=True)
-    with exclusive(config.folder, name=config.prefix):
-        _clear_output(config)
-        return _pack(source, plan, config=config, on_shard=on_shard)
 
 
-def _pack(
-    source: Source, plan: Sequence[ShardPlan], *, config: PackConfig, on_shard: Callable[[ShardRecord], None]
-) -> Manifest:
-    """Pack into a folder that has room for it and is ours alone."""
-    published: list[Path] = []
-    records: list[ShardRecord] = []
-    unusable: list[str] = []
-    try:
-        with contextlib.closing(_run(source, plan, config=config, published=published)) as shards:
-            for written in shards:
-                unusable.extend(written.unusable)
-                if written.record is not None:
-                    records.append(written.record)
-                    on_shard(written.record)
-        if unusable and config.on_error == "stop":
-            raise UnusableSourcesError(_describe(unusable))
-        if not records:
-            raise UnusableSourcesError(f"no usable picture in {len(source)} samples. {_describe(unusable)}")
-        manifest = Manifest(
-            name=config.prefix,
-            split=source.split,
-            seed=source.seed,
-            classes=source.classes,
-            class_order=source.class_order,
-            shuffled=source.shuffled,
-            shards=tuple(records),
-            options=source.options,
-            skipped=tuple(unusable),
-        )
-        write_manifest(manifest, config.manifest_path)
-    except BaseException:
-        for path in published:
-            path.unlink(missing_ok=True)
-            Path(index_path_of(str(path))).unlink(missing_ok=True)
-        raise
+def _one_at_a_time(config: PackConfig) -> contextlib.AbstractContextManager[None]:
+    """Wait until no other part looks at the whole; '+' is in no prefix."""
+    return exclusive(config.folder, name=f"{config.prefix}+whole", wait=True)
+
+
+def _run(source: Source, tasks: Sequence[Task], *, on_shard: Callable[[ShardRecord], None]) -> list[Finished]:
+    finished = []
+    with contextlib.closing(run_tasks(source, tasks, jobs=tasks[0].config.jobs if tasks else 1)) as results:
+        for result in results:
+            finished.append(result)
+            if result.record is not None:
+                on_shard(result.record)
+    return finished
+
+
+def _require_usable(finished: Iterable[Finished], *, config: PackConfig) -> None:
+    """Raise UnusableSourcesError where bad sources are to stop the packing, or nothing is left to pack."""
+    unusable = [line for shard in finished for line in shard.unusable]
+    if unusable and config.on_error == "stop":
+        raise UnusableSourcesError(_describe(unusable))
+    if not any(shard.record is not None for shard in finished):
+        raise UnusableSourcesError(f"no usable picture in {len(unusable)} samples. {_describe(unusable)}")
+
+
+def _finish(source: Source, tasks: Sequence[Task], *, config: PackConfig, finished: Sequence[Finished]) -> Manifest:
+    """Publish the manifest; then what only a packing that goes on needs is removed, the plan last."""
+    manifest = Manifest(
+        name=config.prefix,
+        split=source.split,
+        seed=source.seed,
+        classes=source.classes,
+        class_order=source.class_order,
+        shuffled=source.shuffled,
+        shards=tuple(shard.record for shard in finished if shard.record is not None),
+        options={**source.options, "fingerprint": source.fingerprint, **config.options},
+        skipped=tuple(line for shard in finished for line in shard.unusable),
+    )
+    write_manifest(manifest, config.manifest_path, replace=tasks[0].keep)
+    for task in tasks:
+        remove_skip_record(task.path)
+    config.plan_path.unlink(missing_ok=True)
     return manifest
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """What a process needs to write one shard."""
+def _make_room(config: PackConfig, plan: WrittenPlan) -> bool:
+    """Make room: unfinished files of killed runs always, finished ones only where told.
 
-    plan: ShardPlan
-    config: PackConfig
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """What became of a task: the shard, None where none was published, and the sources that could not be used."""
-
-    record: ShardRecord | None
-    unusable: list[str]
-
-
-def _run(
-    source: Source, plan: Sequence[ShardPlan], *, config: PackConfig, published: list[Path]
-) -> Generator[_Written, None, None]:
-    """Yield what became of every shard, in order; enter in ``published`` the shards that have got their names."""
-    tasks = [_Task(shard, config) for shard in plan]
-    jobs = min(config.jobs, len(tasks))
-    if jobs == 1:
-        for task in tasks:
-            written = _write_shard(source, task)
-            published += _paths(written, config)
-            yield written
-        return
-    with process_pool(jobs, prepare=functools.partial(_keep_source, source)) as pool:
-        futures = [pool.submit(_write_kept, task) for task in tasks]
-        try:
-            for future in futures:
-                yield future.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-            for task, future in zip(tasks, futures, strict=True):
-                if future.cancelled():
-                    continue
-                if future.exception() is None:
-                    published += _paths(future.result(), config)
-                elif isinstance(future.exception(), BrokenProcessPool):
-                    # A process that was killed may have published its shard; the name was free before.
-                    published.append(config.folder / task.plan.name)
-
-
-def _paths(written: _Written, config: PackConfig) -> list[Path]:
-    return [] if written.record is None else [config.folder / written.record.name]
-
-
-# The source of this worker process: sent once when it starts, not with every shard.
-_kept: list[Source] = []
-
-
-def _keep_source(source: Source) -> None:
-    _kept[:] = [source]
-
-
-def _write_kept(task: _Task) -> _Written:
-    return _write_shard(_kept[0], task)
-
-
-def _write_shard(source: Source, task: _Task) -> _Written:
-    """Write one shard and its index; none without a usable sample, or with a bad one that is to stop the packing."""
-    path = task.config.folder / task.plan.name
-    unusable: list[str] = []
-    try:
-        with ShardWriter(path) as writer:
-            for number in task.plan.samples:
-                try:
-                    sample = source.sample(number)
-                except SourceError as error:
-                    unusable.append(str(error))
-                    continue
-                writer.write_sample(sample.key, sample.members, origin=sample.origin)
-            if len(unusable) == len(task.plan.samples) or (unusable and task.config.on_error == "stop"):
-                raise _NothingToWrite
-    except _NothingToWrite:
-        return _Written(None, unusable)
-    index = writer.index
-    try:
-        write_index(index, Path(index_path_of(str(path))))
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    return _Written(ShardRecord(path.name, index.num_samples, index.num_bytes, index.checksum), unusable)
-
-
-class _NothingToWrite(Exception):  # noqa: N818  # no error: it leaves the writer without publishing the file
-    """The shard is not to be published."""
-
-
-def _clear_output(config: PackConfig) -> None:
-    """Make room: unfinished files of killed runs always, finished ones only where told."""
+    Returns: whether shards of this very plan may be there.
+    """
     remove_leftovers(config.folder, name_prefix=config.prefix)
     existing = existing_output(config)
     if not existing:
-        return
-    if config.on_exists == "fail":
-        names = ", ".join(path.name for path in existing[:20]) + (", .." if len(existing) > 20 else "")
-        raise OutputExistsError(
-            f"{config.folder}: {len(existing)} files of '{config.prefix}' are there already ({names}). "
-            "Choose another folder or prefix, or overwrite them (--on-exists overwrite)"
+        return False
+    if config.on_exists == "overwrite":
+        # The manifest goes first: without it nobody takes what is left for a whole dataset.
+        for path in reversed(existing):
+            os.unlink(path)
+        return False
+    if config.on_exists == "resume":
+        _require_same(config, plan)
+        return True
+    if config.plan_path in existing and not _differences(config, plan):
+        there = sum(path.name.endswith(".tar") for path in existing)
+        raise UnfinishedPackingError(
+            f"{config.folder}: an unfinished packing of '{config.prefix}' lies there, {there} of {len(plan.shards)} "
+            "shards. Go on with it (--on-exists resume), or begin again (--on-exists overwrite)"
         )
-    # The manifest goes first: without it nobody takes what is left for a whole dataset.
-    for path in reversed(existing):
-        os.unlink(path)
+    names = ", ".join(path.name for path in existing[:20]) + (", .." if len(existing) > 20 else "")
+    raise OutputExistsError(
+        f"{config.folder}: {len(existing)} files of '{config.prefix}' are there already ({names}). "
+        "Choose another folder or prefix, or overwrite them (--on-exists overwrite)"
+    )
+
+
+def _require_same(config: PackConfig, plan: WrittenPlan) -> None:
+    """Raise OutputExistsError unless what is there is of this very plan, finished or not."""
+    if _finished_before(config, plan) is not None:
+        return
+    where = f"{config.folder}: '{config.prefix}' there is not what was asked for"
+    remedy = "Overwrite it (--on-exists overwrite), or choose another folder or prefix"
+    if differences := _differences(config, plan):
+        raise OutputExistsError(f"{where}: {'; '.join(differences)}. {remedy}")
+    ours = {shard.name for shard in plan.shards}
+    others = [
+        path.name for path in config.folder.glob(f"{config.prefix}-*.tar") if path in set(existing_output(config))
+    ]
+    if strange := sorted(set(others) - ours):
+        raise OutputExistsError(f"{where}: {', '.join(strange[:20])} are in no plan. {remedy}")
+
+
+def _differences(config: PackConfig, plan: WrittenPlan) -> list[str]:
+    """Return in words what the plan that lies there differs in from this one."""
+    if not config.plan_path.exists():
+        finished = "a finished dataset of another source or other options" if config.manifest_path.exists() else None
+        return [finished or "shards without a plan, which nobody can go on with"]
+    try:
+        return [f"other than planned: {words}" for words in plan.differences(read_plan(config.plan_path))]
+    except PlanFileError as error:
+        return [str(error)]
+
+
+def _finished_before(config: PackConfig, plan: WrittenPlan) -> Manifest | None:
+    """Return the manifest where this very plan was finished, and its shards are there still, by their sizes."""
+    if config.plan_path.exists() or not config.manifest_path.exists():
+        return None
+    with contextlib.suppress(ManifestError, FileNotFoundError):
+        manifest = read_manifest(config.manifest_path)
+        sizes = {shard.name: (config.folder / shard.name).stat().st_size for shard in manifest.shards}
+        if plan.made(manifest) and all(sizes[shard.name] == shard.num_bytes for shard in manifest.shards):
+            return manifest
+    return None
 
 
 def _describe(unusable: Sequence[str]) -> str:

@@ -83,6 +83,10 @@ class FakeSource:
         """Return None: a picture has no size before it is encoded."""
         return
 
+    def member_names(self, number: int) -> tuple[str, ...]:
+        """Return the names of the picture and its label."""
+        return f"{number:08d}.jpg", f"{number:08d}.{LABEL_EXTENSION}"
+
     def sample(self, number: int) -> SourceSample:
         """Draw and encode one picture."""
         picture, label = self.pictures.sample(number)

@@ -14,7 +14,7 @@ from shardkit.pictures import open_picture
 from shardkit.seeded import seeded_permutation
 from shardkit.sources.source import SourceSample, listing_digest
 
-__all__ = ["FolderSource", "open_folder", "plain_stem"]
+__all__ = ["FolderSource", "file_key", "open_folder", "plain_stem", "read_picture"]
 
 # As many characters of a file's name as keep a key within plain ustar.
 _MAX_STEM = 64
@@ -68,20 +68,20 @@ class FolderSource:
         _, label, size = self.files[number]
         return size, len(str(label))
 
+    def member_names(self, number: int) -> tuple[str, ...]:
+        """Return the names that the picture and its label get."""
+        key, extension = file_key(number, self.files[number][0])
+        return f"{key}.{extension}", f"{key}.{LABEL_EXTENSION}"
+
     def sample(self, number: int) -> SourceSample:
-        """Read one file and see that it begins as a picture does. Raises: SourceError: it does not."""
-        name, label, _ = self.files[number]
-        try:
-            picture = (self.folder / name).read_bytes()
-            open_picture(picture)
-        except OSError as error:
-            raise SourceError(name, error.strerror or str(error)) from error
-        except PictureError as error:
-            raise SourceError(name, error.reason) from error
-        stem, _, suffix = name.rpartition("/")[2].rpartition(".")
-        extension = "jpg" if suffix.lower() == "jpeg" else suffix.lower()
-        members = ((extension, picture), (LABEL_EXTENSION, str(label).encode()))
-        return SourceSample(f"{number:08d}_{plain_stem(stem)}", members, origin=name)
+        """Read one file and see that it begins as a picture does, and has the size it had when it was listed.
+
+        Raises: SourceError: it does not, has not, or is gone.
+        """
+        name, label, size = self.files[number]
+        picture = read_picture(self.folder / name, origin=name, size=size)
+        key, extension = file_key(number, name)
+        return SourceSample(key, ((extension, picture), (LABEL_EXTENSION, str(label).encode())), origin=name)
 
 
 def open_folder(
@@ -168,6 +168,30 @@ def _split(pictures: list[str], *, split: str, seed: int, val_share: float | Non
     num_val = round(val_share * len(pictures))
     chosen = order[:num_val] if split == "val" else order[num_val:]
     return [pictures[i] for i in sorted(chosen)]
+
+
+def file_key(number: int, name: str) -> tuple[str, str]:
+    """Return the (key, extension) of a picture file: its number and plain name; ``jpeg`` becomes ``jpg``."""
+    stem, _, suffix = name.rpartition("/")[2].rpartition(".")
+    extension = "jpg" if suffix.lower() == "jpeg" else suffix.lower()
+    return f"{number:08d}_{plain_stem(stem)}", extension
+
+
+def read_picture(path: Path, *, origin: str, size: int) -> bytes:
+    """Return a picture file's bytes: ``size`` of them, which begin as a picture does.
+
+    Raises: SourceError: naming ``origin``, where that is not so or the file cannot be read.
+    """
+    try:
+        picture = path.read_bytes()
+        if len(picture) != size:
+            raise SourceError(origin, f"it changed while packing: {size} bytes when listed, {len(picture)} now")
+        open_picture(picture)
+    except OSError as error:
+        raise SourceError(origin, error.strerror or str(error)) from error
+    except PictureError as error:
+        raise SourceError(origin, error.reason) from error
+    return picture
 
 
 def plain_stem(stem: str) -> str:

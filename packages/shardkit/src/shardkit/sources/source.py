@@ -61,7 +61,13 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def content_sizes(self, number: int) -> tuple[int, ...] | None:
-        """Return the size in bytes of each member of a sample; None where nobody knows before it is made."""
+        """Return the size in bytes of each member of a sample; None where nobody knows before it is made.
+
+        () for a sample whose source is known to be unusable.
+        """
+
+    def member_names(self, number: int) -> tuple[str, ...]:
+        """Return the names (key, dot, extension) of a sample's members, as many as it has ``content_sizes``."""
 
     def sample(self, number: int) -> SourceSample:
         """Make one sample. Raises: SourceError: its source cannot be used."""
