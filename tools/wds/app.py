@@ -22,6 +22,7 @@ from wds.inspect import inspect
 from wds.make_shards import make_shards
 from wds.patterns import GreedyCommand
 from wds.repair import repair
+from wds.reshard import reshard
 from wds.train import evaluate, train
 from wds.validate import validate
 
@@ -131,6 +132,7 @@ app.command("inspect")(inspect)
 app.command("validate")(validate)
 app.command("index")(index)
 app.command("repair")(repair)
+app.command("reshard")(reshard)
 app.command("train", cls=GreedyCommand)(train)
 app.command("eval")(evaluate)
 app.command("demo")(demo)

@@ -52,10 +52,21 @@ from shardkit.quarantine import change_document
 from shardkit.reader import Sample, ShardFile, iter_samples
 from shardkit.recode import Recode, recode_sample
 from shardkit.repair import RepairConfig, RepairReport, repair_shards
+from shardkit.reshard import require_apart
 from shardkit.rules import RULES, Finding, Rule, Severity
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns, is_url
-from shardkit.sources import FakeSource, FolderSource, Source, SourceSample, open_folder
+from shardkit.sources import (
+    FakeSource,
+    FolderSource,
+    Selection,
+    ShardsSource,
+    Source,
+    SourceSample,
+    open_folder,
+    open_shards,
+    parse_labels,
+)
 from shardkit.summary import Extent, ShardSummary
 from shardkit.validate import CheckOptions, ShardReport, check_shards, check_together, repeated_keys
 from shardkit.writer import ShardWriter
@@ -91,6 +102,7 @@ __all__ = [
     "Rule",
     "Sample",
     "SampleKey",
+    "Selection",
     "Severity",
     "ShardFile",
     "ShardIndex",
@@ -102,6 +114,7 @@ __all__ = [
     "ShardSummary",
     "ShardWriter",
     "ShardkitError",
+    "ShardsSource",
     "Slice",
     "Source",
     "SourceError",
@@ -130,8 +143,10 @@ __all__ = [
     "manifests_in",
     "open_folder",
     "open_picture",
+    "open_shards",
     "pack",
     "parse_label",
+    "parse_labels",
     "parse_shard_size",
     "parse_slice",
     "picture_extension",
@@ -149,6 +164,7 @@ __all__ = [
     "reopen_source",
     "repair_shards",
     "repeated_keys",
+    "require_apart",
     "run_plan",
     "seeded_permutation",
     "seeded_words",
