@@ -50,7 +50,7 @@ def write_pictures(folder: Path) -> int:
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Digits:
     folder = tmp_path_factory.mktemp("digits")
     assert write_pictures(folder / "pictures") == 1797
-    args = ("--from-folder", "pictures", "--val-share", 0.2, "--samples-per-shard", 250, "--out", "shards")
+    args = ("--from-folder", "pictures", "--val-share", 0.2, "--shard-size", 250, "--out", "shards")
     for split in ("train", "val"):
         ended = run_wds("make-shards", *args, "--split", split, cwd=folder)
         assert ended.code == 0, ended.stderr

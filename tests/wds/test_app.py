@@ -123,7 +123,7 @@ def test_secrets_in_urls_are_masked_in_errors() -> None:
 
 
 def test_quiet_leaves_out_notes_and_keeps_data(tmp_path: Path) -> None:
-    args = ("make-shards", "--count", 1, "--samples-per-shard", 2, "--size", "32x32", "--out")
+    args = ("make-shards", "--count", 1, "--shard-size", 2, "--size", "32x32", "--out")
     loud, quiet = invoke(*args, tmp_path / "a"), invoke("-q", *args, tmp_path / "b")
     assert "Look at one" in loud.stderr
     assert quiet.stderr == ""

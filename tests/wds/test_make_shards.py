@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
+import shutil
 import signal
 import tarfile
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
-from tests.helpers.cli import Ended, invoke, processes_of_session, started_wds, wait_until
+from tests.helpers.cli import Ended, invoke, processes_of_session, run_wds, started_wds, wait_until
+from tests.helpers.ilsvrc import train_archive
 from tests.helpers.shards import jpeg_bytes
 
 # Pictures as small as the generator makes them, in this process.
@@ -89,7 +93,7 @@ def test_the_default_shards_look_like_imagenet(tmp_path: Path) -> None:
 
 
 def test_json_names_what_was_made(tmp_path: Path) -> None:
-    ended = make(tmp_path, "--count", 2, "--samples-per-shard", 3, "--prefix", "mini", "--json", *SMALL)
+    ended = make(tmp_path, "--count", 2, "--shard-size", 3, "--prefix", "mini", "--json", *SMALL)
     document = json.loads(ended.stdout)
     assert document["schema_version"] == 1
     assert document["shards"] == [f"{tmp_path}/mini-000000.tar", f"{tmp_path}/mini-000001.tar"]
@@ -113,7 +117,7 @@ def test_a_dry_run_tells_the_layout_and_writes_nothing(tmp_path: Path) -> None:
 def test_a_dry_run_says_what_is_in_the_way(four: tuple[Path, Ended]) -> None:
     before = digests(four[0])
     document = json.loads(make(four[0], "--count", 1, "--dry-run", "--json").stdout)
-    assert document["shards"] == [{"name": FOUR[0], "samples": 100}]
+    assert document["shards"] == [{"name": FOUR[0], "samples": 100, "bytes": None}]
     assert len(document["existing"]) == 9
     assert digests(four[0]) == before
 
@@ -128,7 +132,7 @@ def test_existing_shards_are_refused_by_name(four: tuple[Path, Ended]) -> None:
 
 
 def test_overwriting_leaves_none_of_the_old_shards(tmp_path: Path) -> None:
-    few = ("--samples-per-shard", 2, *SMALL)
+    few = ("--shard-size", 2, *SMALL)
     make(tmp_path, "--count", 3, *few)
     (tmp_path / "other-000000.tar").write_bytes(b"not ours")
     assert make(tmp_path, "--count", 1, "--seed", 5, "--on-exists", "overwrite", *few).code == 0
@@ -225,17 +229,100 @@ def test_a_folder_without_classes_is_wrong_use(tmp_path: Path, missing: str) -> 
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_takes_back_what_was_written_and_leaves_no_process(tmp_path: Path, number: int, code: int) -> None:
-    args = ("make-shards", "--count", 300, "--size", "200x150", "--samples-per-shard", 20, "--jobs", 2, "--out", "out")
+def test_after_a_signal_the_packing_can_be_resumed_by_the_command_it_names(
+    tmp_path: Path, number: int, code: int
+) -> None:
+    args = ("make-shards", "--count", 300, "--size", "200x150", "--shard-size", 20, "--jobs", 2, "--out", "out")
     with started_wds(*args, cwd=tmp_path) as process:
         assert wait_until((tmp_path / "out" / FOUR[0]).exists)
         process.send_signal(number)
         _, stderr = process.communicate(timeout=60)
         assert process.returncode == code
         assert wait_until(lambda: not processes_of_session(process.pid), timeout_s=10.0)
-    assert re.fullmatch(r"Error: stopped by \S+\n", stderr.splitlines(keepends=True)[-1])
+    lines = stderr.splitlines()
+    assert re.fullmatch(r"Error: stopped by \S+", lines[-1])
+    words = " ".join(str(arg) for arg in args)
+    assert lines[-2] == f"Finished shards stay in out. To go on: wds {words} --on-exists resume"
     assert "Traceback" not in stderr
-    assert not [path.name for path in (tmp_path / "out").iterdir() if path.suffix in (".tar", ".json")]
+    assert not list((tmp_path / "out").glob(".unfinished-*"))
+    finished = sorted((tmp_path / "out").glob("*.tar"))
+    assert 0 < len(finished) < 300
+    assert all(path.with_name(path.name + ".index.json").exists() for path in finished)
+    assert not (tmp_path / "out" / "imagenet-train.manifest.json").exists()
+
+
+def test_an_unfinished_packing_is_resumed_when_told_and_ends_like_an_undisturbed_one(tmp_path: Path) -> None:
+    args = ("make-shards", "--count", 3, "--shard-size", 3, "--out", "out", *SMALL)
+    undisturbed = make(tmp_path / "undisturbed", *args[1:5], *SMALL)
+    assert undisturbed.code == 0
+    assert run_wds(*args, "--plan-only", cwd=tmp_path).code == 0
+    shutil.copy(tmp_path / "undisturbed" / FOUR[1], tmp_path / "out")
+    shutil.copy(tmp_path / "undisturbed" / f"{FOUR[1]}.index.json", tmp_path / "out")
+    refused = run_wds(*args, cwd=tmp_path)
+    assert (refused.code, refused.stderr.count("\n")) == (2, 1)
+    assert "an unfinished packing of 'imagenet-train' lies there, 1 of 3 shards" in refused.stderr
+    words = " ".join(str(arg) for arg in args)
+    assert refused.stderr.endswith(f"To go on: wds {words} --on-exists resume\n")
+    other = run_wds(*args, "--seed", 1, "--on-exists", "resume", cwd=tmp_path)
+    assert other.code == 2
+    assert "other than planned: the source" in other.stderr
+    assert run_wds(*args, "--on-exists", "resume", cwd=tmp_path).code == 0
+    assert digests(tmp_path / "out") == digests(tmp_path / "undisturbed")
+    assert run_wds(*args, "--on-exists", "resume", cwd=tmp_path).code == 0
+
+
+def test_shards_by_bytes_are_laid_out_exactly_before_packing(tmp_path: Path) -> None:
+    source = make_folder(tmp_path / "pictures", {"cat": 8, "dog": 8})
+    args = ("--from-folder", source, "--shard-size", "10kB", "--jobs", 1)
+    layout = json.loads(make(tmp_path / "out", *args, "--dry-run", "--json").stdout)["shards"]
+    assert len(layout) > 2
+    assert not (tmp_path / "out").exists()
+    assert make(tmp_path / "out", *args).code == 0
+    packed = [{"name": path.name, "bytes": path.stat().st_size} for path in sorted((tmp_path / "out").glob("*.tar"))]
+    assert packed == [{"name": shard["name"], "bytes": shard["bytes"]} for shard in layout]
+    assert all(shard["bytes"] <= 10_000 for shard in layout)
+
+
+def test_fake_pictures_have_no_size_before_they_are_made(tmp_path: Path) -> None:
+    ended = make(tmp_path / "out", "--shard-size", "1GiB", *SMALL)
+    assert (ended.code, ended.stderr.count("\n")) == (2, 1)
+    assert "as a number of samples" in ended.stderr
+
+
+class TestRecoding:
+    def test_pictures_are_scaled_and_reencoded_and_the_manifest_says_so(self, tmp_path: Path) -> None:
+        source = make_folder(tmp_path / "pictures", {"cat": 2, "dog": 2})
+        args = ("--from-folder", source, "--max-size", 10, "--quality", 80, "--crop-ready", "--jobs", 1)
+        assert make(tmp_path / "out", *args).code == 0
+        with tarfile.open(tmp_path / "out" / FOUR[0]) as tar:
+            pictures = [tar.extractfile(name).read() for name in tar.getnames() if name.endswith("jpg")]  # type: ignore[union-attr]  # files only
+        assert {Image.open(io.BytesIO(data)).size for data in pictures} == {(10, 8)}
+        assert all(b"\xff\xdd" in data for data in pictures)
+        manifest = json.loads((tmp_path / "out" / "imagenet-train.manifest.json").read_text())
+        assert manifest["options"]["recode"] == {"max_size_px": 10, "quality": 80, "crop_ready": True}
+
+    def test_crop_ready_originals_are_refused_with_the_reason(self, tmp_path: Path) -> None:
+        source = make_folder(tmp_path / "pictures", {"cat": 1})
+        ended = make(tmp_path / "out", "--from-folder", source, "--crop-ready")
+        assert (ended.code, ended.stderr.count("\n")) == (2, 1)
+        assert "compiled kernel" in ended.stderr
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_table_is_packed_with_its_labels(tmp_path: Path) -> None:
+    make_folder(tmp_path / "pictures", {"cat": 2, "dog": 2})
+    rows = [f"pictures/{name}/picture {n}.jpg,{label}" for name, label in (("cat", 7), ("dog", 3)) for n in range(2)]
+    (tmp_path / "table.csv").write_text("\n".join(["path,label", *rows]) + "\n")
+    ended = make(tmp_path / "out", "--from-table", tmp_path / "table.csv", "--jobs", 1)
+    assert ended.code == 0
+    assert "4 samples, 8 classes by number, as the table has them" in ended.stdout
+
+
+def test_the_original_train_archive_is_packed_as_it_is(tmp_path: Path) -> None:
+    archive = train_archive(tmp_path / "ILSVRC2012_img_train.tar", {"n02": 2, "n01": 3})
+    ended = make(tmp_path / "out", "--from-ilsvrc", archive, "--jobs", 1)
+    assert ended.code == 0
+    assert "5 samples, 2 classes by WordNet id, as text" in ended.stdout
 
 
 @pytest.mark.parametrize(
@@ -245,6 +332,10 @@ def test_a_signal_takes_back_what_was_written_and_leaves_no_process(tmp_path: Pa
         (("--from-folder", "pictures", "--size", "64x64"), "--size"),
         (("--val-share", 0.1), "--val-share"),
         (("--no-shuffle",), "--shuffle"),
+        (("--max-size", 100), "--max-size"),
+        (("--from-folder", "pictures", "--label-column", "x"), "--label-column"),
+        (("--from-folder", "pictures", "--from-table", "t.csv"), "one source at a time"),
+        (("--from-ilsvrc", "x.tar", "--split", "val"), "--split"),
     ],
 )
 def test_an_option_of_the_other_kind_of_source_is_refused(
@@ -263,4 +354,4 @@ def test_files_of_a_folder_that_are_no_pictures_are_counted_aloud(tmp_path: Path
     (tmp_path / "in" / "cat" / "b.heic").write_bytes(b"x")
     ended = invoke("make-shards", "--from-folder", tmp_path / "in", "--out", tmp_path / "out", "--jobs", 1)
     assert ended.code == 0
-    assert "1 files of the folder are no pictures by their names and were left out" in ended.stderr
+    assert "1 files of the source are no pictures by their names and were left out" in ended.stderr

@@ -16,7 +16,7 @@ def validate(*args: object) -> Ended:
 @pytest.fixture
 def packed(tmp_path: Path) -> Path:
     """Two shards of three samples with manifest and indexes."""
-    args = ("--count", 2, "--samples-per-shard", 3, "--size", "32x32", "--classes", 5, "--jobs", 1)
+    args = ("--count", 2, "--shard-size", 3, "--size", "32x32", "--classes", 5, "--jobs", 1)
     assert invoke("make-shards", "--out", tmp_path / "packed", *args).code == 0
     return tmp_path / "packed"
 

@@ -23,6 +23,7 @@ from wds.make_shards import make_shards
 from wds.patterns import GreedyCommand
 from wds.repair import repair
 from wds.reshard import reshard
+from wds.run_plan import run_plan
 from wds.train import evaluate, train
 from wds.validate import validate
 
@@ -128,6 +129,7 @@ app = typer.Typer(
     epilog=_EPILOG,
 )
 app.command("make-shards")(make_shards)
+app.command("run-plan")(run_plan)
 app.command("inspect")(inspect)
 app.command("validate")(validate)
 app.command("index")(index)

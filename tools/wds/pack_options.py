@@ -10,49 +10,130 @@ import typer
 __all__ = [
     "Classes",
     "Count",
+    "CropReady",
+    "DryRun",
     "FromFolder",
+    "FromIlsvrc",
+    "FromTable",
+    "GroundTruth",
+    "ImageColumn",
+    "KeyColumn",
+    "LabelColumn",
     "Labels",
+    "MaxSize",
     "OnError",
     "OnExists",
     "Out",
+    "PlanOnly",
     "Prefix",
     "Quality",
+    "Root",
     "SamplesPerShard",
     "Seed",
+    "ShardBytesOrSamples",
     "Shuffle",
     "Size",
     "Sizes",
     "Split",
+    "Synsets",
     "ValShare",
 ]
 
-_FAKE, _FOLDER = "Fake pictures", "Image folder"
+_FAKE, _SOURCES, _TABLE, _ILSVRC, _PICTURES = (
+    "Fake pictures",
+    "Your pictures",
+    "Table",
+    "Original ImageNet archives",
+    "Re-encoding",
+)
 
 Count = Annotated[int | None, typer.Option(min=1, show_default="4 of fake pictures", help="Number of shards.")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the shards.")]
 Prefix = Annotated[str | None, typer.Option(show_default="imagenet-SPLIT", help="Shard names begin so.")]
-SamplesPerShard = Annotated[
-    int | None, typer.Option(min=1, show_default="100 of fake pictures, 1000 of a folder", help="Samples a shard.")
+ShardBytesOrSamples = Annotated[
+    str | None,
+    typer.Option(
+        "--shard-size",
+        metavar="N|SIZE",
+        show_default="100 of fake pictures, else 1000",
+        help="Samples a shard (10000), or at most so many bytes (1GiB).",
+    ),
 ]
+SamplesPerShard = Annotated[int | None, typer.Option(min=1, hidden=True, help="The same as --shard-size N.")]
 Split = Annotated[Literal["train", "val"], typer.Option(help="Which set to make.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same bytes.")]
 OnExists = Annotated[
-    Literal["fail", "overwrite"],
-    typer.Option(help="Where shards of this prefix are there: overwrite removes them, then packs."),
+    Literal["fail", "resume", "overwrite"],
+    typer.Option(help="Where shards of this prefix are there: resume goes on, overwrite removes them."),
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the layout and write nothing.")]
+PlanOnly = Annotated[bool, typer.Option("--plan-only", help="Write the plan for wds run-plan, and no shard.")]
 
 FromFolder = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Pack DIR, one subfolder a class, bytes as they are.", rich_help_panel=_FOLDER),
+    typer.Option(metavar="DIR", help="Pack DIR, one subfolder a class, bytes as they are.", rich_help_panel=_SOURCES),
+]
+FromTable = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Pack what a CSV, TSV, JSONL or Parquet names.", rich_help_panel=_SOURCES),
+]
+FromIlsvrc = Annotated[
+    Path | None,
+    typer.Option(metavar="TAR", help="Pack ILSVRC2012_img_train.tar or .._val.tar.", rich_help_panel=_SOURCES),
 ]
 ValShare = Annotated[
-    float | None, typer.Option(help="This share of every class is val, the rest train.", rich_help_panel=_FOLDER)
+    float | None, typer.Option(help="This share of every class is val, the rest train.", rich_help_panel=_SOURCES)
 ]
 Shuffle = Annotated[
-    bool, typer.Option("--shuffle/--no-shuffle", help="Pack in seeded order, or by name.", rich_help_panel=_FOLDER)
+    bool, typer.Option("--shuffle/--no-shuffle", help="Pack in seeded order, or as it comes.", rich_help_panel=_SOURCES)
 ]
 OnError = Annotated[
-    Literal["stop", "skip"], typer.Option(help="What to do with a file that is no picture.", rich_help_panel=_FOLDER)
+    Literal["stop", "skip"],
+    typer.Option(help="What to do with a source that cannot be used.", rich_help_panel=_SOURCES),
+]
+
+ImageColumn = Annotated[
+    str | None,
+    typer.Option(show_default="path, file, url ..", help="Column of path or http(s) URL.", rich_help_panel=_TABLE),
+]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(show_default="label, class ..", help="Column of class number or name.", rich_help_panel=_TABLE),
+]
+KeyColumn = Annotated[
+    str | None, typer.Option(show_default="made from the name", help="Column of keys.", rich_help_panel=_TABLE)
+]
+Root = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", show_default="the table's", help="Paths begin here.", rich_help_panel=_TABLE),
+]
+
+GroundTruth = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Classes of the val archive, one a picture.", rich_help_panel=_ILSVRC),
+]
+Synsets = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Lines 'id wnid', where those are ids.", rich_help_panel=_ILSVRC),
+]
+
+MaxSize = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="PX", help="Scale pictures down to this longest side.", rich_help_panel=_PICTURES),
+]
+Quality = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=100,
+        show_default="bytes are kept; fake pictures 95",
+        help="JPEG quality: re-encode every picture.",
+        rich_help_panel=_PICTURES,
+    ),
+]
+CropReady = Annotated[
+    bool,
+    typer.Option("--crop-ready", help="With restart markers, to cut crops from the bytes.", rich_help_panel=_PICTURES),
 ]
 
 Classes = Annotated[int, typer.Option(min=1, help="Number of classes.", rich_help_panel=_FAKE)]
@@ -60,7 +141,6 @@ Size = Annotated[str, typer.Option(metavar="WxH", help="Typical size in pixels."
 Sizes = Annotated[
     Literal["varied", "fixed"], typer.Option(help="Spread like ImageNet's, or all the same.", rich_help_panel=_FAKE)
 ]
-Quality = Annotated[int, typer.Option(min=1, max=100, help="JPEG quality.", rich_help_panel=_FAKE)]
 Labels = Annotated[
     Literal["signal", "shuffled"],
     typer.Option(help="Labels that can be learnt, or the control set that cannot.", rich_help_panel=_FAKE),

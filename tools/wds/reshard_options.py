@@ -23,6 +23,7 @@ __all__ = [
     "OnError",
     "OnExists",
     "Out",
+    "PlanOnly",
     "Prefix",
     "Quality",
     "Rekey",
@@ -54,6 +55,7 @@ OnExists = Annotated[
 ]
 OnError = Annotated[Literal["stop", "skip"], typer.Option(help="What to do with samples that cannot be read.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the layout and write nothing.")]
+PlanOnly = Annotated[bool, typer.Option("--plan-only", help="Write the plan alone, for wds run-plan.")]
 Rekey = Annotated[bool, typer.Option("--rekey", help="New keys NUMBER_KEY, where shards share keys.")]
 
 Labels = Annotated[

@@ -22,7 +22,11 @@ from shardkit.pack_config import PackConfig
 from shardkit.recode import Recode, encoder_version
 from shardkit.sources.fake import FakeSource
 from shardkit.sources.folder import open_folder
+from shardkit.sources.ilsvrc import open_ilsvrc_train, open_ilsvrc_val
+from shardkit.sources.shards import reopen_shards
 from shardkit.sources.source import Source
+from shardkit.sources.table import open_table
+from shardkit.sources.table_rows import Columns
 
 __all__ = ["Slice", "WrittenPlan", "parse_slice", "plan_of", "read_plan", "reopen_source", "write_plan"]
 
@@ -224,8 +228,38 @@ def _folder(recipe: Mapping[str, Any]) -> Source:
     )
 
 
+def _table(recipe: Mapping[str, Any]) -> Source:
+    return open_table(
+        Path(recipe["table"]),
+        columns=Columns(recipe["image_column"], recipe["label_column"], recipe["key_column"]),
+        root=Path(recipe["root"]),
+        split=recipe["split"],
+        seed=recipe["seed"],
+        val_share=recipe["val_share"],
+        shuffle=recipe["shuffle"],
+    )
+
+
+def _ilsvrc_train(recipe: Mapping[str, Any]) -> Source:
+    return open_ilsvrc_train(Path(recipe["archive"]), seed=recipe["seed"], shuffle=recipe["shuffle"])
+
+
+def _ilsvrc_val(recipe: Mapping[str, Any]) -> Source:
+    return open_ilsvrc_val(
+        Path(recipe["archive"]),
+        ground_truth=Path(recipe["ground_truth"]),
+        synsets=None if recipe["synsets"] is None else Path(recipe["synsets"]),
+        seed=recipe["seed"],
+        shuffle=recipe["shuffle"],
+    )
+
+
 # How each kind of source is opened from its recipe.
 _OPENERS: dict[str, Callable[[Mapping[str, Any]], Source]] = {
     "fake-imagenet": _fake,
     "image-folder": _folder,
+    "table": _table,
+    "ilsvrc-train": _ilsvrc_train,
+    "ilsvrc-val": _ilsvrc_val,
+    "shards": reopen_shards,
 }

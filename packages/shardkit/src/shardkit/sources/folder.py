@@ -183,6 +183,10 @@ def read_picture(path: Path, *, origin: str, size: int) -> bytes:
     Raises: SourceError: naming ``origin``, where that is not so or the file cannot be read.
     """
     try:
+        # A pipe or a device of that name would never end.
+        if not path.is_file():
+            path.stat()
+            raise SourceError(origin, "not a file")
         picture = path.read_bytes()
         if len(picture) != size:
             raise SourceError(origin, f"it changed while packing: {size} bytes when listed, {len(picture)} now")

@@ -36,6 +36,7 @@ __all__ = ["ShardsSource", "open_shards", "reopen_shards"]
 _GZIP_MAGIC = b"\x1f\x8b"
 # Enough for a shuffle over some shards, and few enough for any process.
 _MAX_OPEN_SHARDS = 64
+_UNKNOWN_ORDER = "not known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,10 +356,10 @@ def _classes(
                 "would mean two things. Give them common labels (--relabel)"
             )
     if relabelling is not None:
-        return relabelling.names, "as the table of labels names them" if relabelling.names else ""
+        return relabelling.names, "as the table of labels has it" if relabelling.names else _UNKNOWN_ORDER
     if not known:
-        return (), ""
+        return (), _UNKNOWN_ORDER
     if len(known) < len(shards):
         notes.say(f"{len(shards) - len(known)} of {len(shards)} shards have no manifest: class names are left out")
-        return (), ""
+        return (), _UNKNOWN_ORDER
     return known[0][1].classes, known[0][1].class_order

@@ -1,0 +1,72 @@
+"""From the labels of a table's rows to class numbers: whole numbers as they are, or text classes sorted by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardkit.errors import PackError, printable
+from shardkit.sources.columns import Int64s
+
+__all__ = ["NO_LABEL", "LabelNumbers", "Labels"]
+
+# The number of a row whose label cannot be used.
+NO_LABEL = -1
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_FRACTION = re.compile(r"[+-]?[0-9]+\.[0-9]+")
+# Each class has a name in the manifest.
+_MAX_CLASSES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The class number of each row, NO_LABEL where it has none; the classes' names, and how their order was made."""
+
+    numbers: Int64s
+    classes: tuple[str, ...]
+    class_order: str
+
+
+class LabelNumbers:
+    """Labels as they come, row by row: each different one is kept once."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, int] = {}
+
+    def number_of(self, label: object) -> int:
+        """Return the number that stands for the label for now, NO_LABEL for none, or one of no use."""
+        if label is None or isinstance(label, bool) or not isinstance(label, str | int):
+            return NO_LABEL
+        text = str(label).strip()
+        return self._texts.setdefault(text, len(self._texts)) if text else NO_LABEL
+
+    def resolve(self, provisional: Sequence[int]) -> Labels:
+        """Return the true numbers, once all labels are known.
+
+        Raises: PackError: no label at all, numbers with a fraction, or more than 2**20 classes.
+        """
+        texts = list(self._texts)
+        if not texts:
+            raise PackError("no row has a label. Name the column that holds it (--label-column)")
+        if all(_FRACTION.fullmatch(text) for text in texts):
+            raise PackError(f"the labels are numbers with a fraction, such as {texts[0]}. Write whole numbers")
+        if all(_INTEGER.fullmatch(text) for text in texts):
+            values = [int(text) for text in texts]
+            if max(values) >= _MAX_CLASSES:
+                raise PackError(f"label {max(values)}: at most {_MAX_CLASSES - 1}. Number the classes from 0")
+            numbers = np.array([value if value >= 0 else NO_LABEL for value in values], np.int64)
+            classes = tuple(str(number) for number in range(max(values) + 1))
+            order = "by number, as the table has them"
+        else:
+            if len(texts) > _MAX_CLASSES:
+                raise PackError(f"{len(texts)} classes, such as {printable(texts[0])}: at most {_MAX_CLASSES}")
+            classes = tuple(sorted(texts))
+            place = {text: number for number, text in enumerate(classes)}
+            numbers = np.array([place[text] for text in texts], np.int64)
+            order = "by name, as text"
+        # The row without a label looks up the last entry.
+        lookup = np.append(numbers, NO_LABEL)
+        return Labels(lookup[np.asarray(provisional, np.int64)], classes, order)

@@ -1,0 +1,117 @@
+"""What the packing commands show: the layout before, progress meanwhile, the result, and how to go on."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from wds.console import Progress, human_bytes, print_json, print_line, print_note, print_warning
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardkit import Manifest, PackConfig, ShardPlan, ShardRecord, Source
+
+__all__ = ["layout", "packing", "planned", "result"]
+
+# So many skipped sources are named; the manifest and --json have all.
+_NAMED = 5
+
+
+@contextmanager
+def packing(
+    config: PackConfig, *, total: int, resume: Sequence[str], quiet: bool
+) -> Iterator[Callable[[ShardRecord], None]]:
+    """Show progress for one block; where it ends early and can go on, say by which command.
+
+    Args: resume: the words that make this command go on.
+    """
+    from shardkit import PackError, UnfinishedPackingError
+
+    progress = Progress("shards", total=total, quiet=quiet)
+    try:
+        yield lambda _: progress.advance()
+    except UnfinishedPackingError as error:
+        raise UnfinishedPackingError(f"{error}. To go on: {_again(resume)}") from error
+    except PackError:
+        raise
+    except BaseException:
+        progress.close()
+        if config.plan_path.exists():
+            print_note(f"Finished shards stay in {config.folder}. To go on: {_again(resume)}")
+        raise
+    finally:
+        progress.close()
+
+
+def result(manifest: Manifest, config: PackConfig, *, ignored: int, as_json: bool) -> None:
+    """Say what was made, and on stderr what is odd about it."""
+    numbers = len(manifest.classes) > 10 and all(name.isdigit() for name in manifest.classes)
+    if numbers and "as text" in manifest.class_order:
+        print_warning(f"class names are numbers, sorted as text: {', '.join(manifest.classes[:4])}, ..")
+    if ignored:
+        print_warning(f"{ignored} files of the source are no pictures by their names and were left out")
+    if manifest.skipped:
+        more = "; .." if len(manifest.skipped) > _NAMED else ""
+        print_warning(f"skipped {len(manifest.skipped)} files: {'; '.join(manifest.skipped[:_NAMED])}{more}")
+    if as_json:
+        print_json(_as_document(manifest, config))
+        return
+    last = manifest.shards[-1].name
+    print_line(f"{len(manifest.shards)} shards, {config.folder / manifest.shards[0].name} to {last}")
+    print_line(
+        f"{manifest.num_samples} samples, {len(manifest.classes)} classes {manifest.class_order}, "
+        f"{human_bytes(manifest.num_bytes)}, digest {manifest.digest}"
+    )
+    print_note(f"Look at one: wds inspect {config.folder / manifest.shards[0].name}")
+
+
+def layout(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig, as_json: bool) -> None:
+    """Print the exact layout, and what is in its way."""
+    from shardkit import existing_output, planned_bytes
+
+    in_the_way = [str(path) for path in existing_output(config)]
+    # Nobody knows what re-encoding makes of the bytes.
+    sizes = [None if config.recode is not None else planned_bytes(source, shard.samples) for shard in plan]
+    if as_json:
+        shards = [
+            {"name": shard.name, "samples": len(shard.samples), "bytes": num_bytes}
+            for shard, num_bytes in zip(plan, sizes, strict=True)
+        ]
+        print_json({"folder": str(config.folder), "shards": shards, "existing": in_the_way})
+        return
+    for shard, num_bytes in zip(plan, sizes, strict=True):
+        known = "" if num_bytes is None else f", {human_bytes(num_bytes)}"
+        print_line(f"{config.folder / shard.name}  {len(shard.samples)} samples{known}")
+    print_line(f"{config.manifest_path}  {len(source)} samples in {len(plan)} shards, {len(source.classes)} classes")
+    if in_the_way:
+        print_note(f"{len(in_the_way)} files of this prefix are there already; --on-exists {config.on_exists}")
+
+
+def planned(path: Path, plan: Sequence[ShardPlan], *, as_json: bool) -> None:
+    """Say where the plan lies and what to do with it."""
+    if as_json:
+        print_json({"plan": str(path), "shards": len(plan)})
+        return
+    print_line(f"{path}  {len(plan)} shards, {sum(len(shard.samples) for shard in plan)} samples")
+    print_note(f"Make them: wds run-plan {shlex.quote(str(path))}, or parts of them: --slice 1/4")
+
+
+def _as_document(manifest: Manifest, config: PackConfig) -> dict[str, object]:
+    return {
+        "manifest": str(config.manifest_path),
+        "shards": [str(config.folder / shard.name) for shard in manifest.shards],
+        "samples": manifest.num_samples,
+        "bytes": manifest.num_bytes,
+        "classes": len(manifest.classes),
+        "digest": manifest.digest,
+        "skipped": list(manifest.skipped),
+    }
+
+
+def _again(more: Sequence[str]) -> str:
+    """Return the command that runs now, with more words behind it: of an option that comes twice, the last counts."""
+    return shlex.join(["wds", *sys.argv[1:], *more])

@@ -1,0 +1,65 @@
+"""The command that makes the shards of a written plan, or a part of them: ``wds run-plan``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wds import pack_view
+from wds.console import AsJson, Jobs, print_json, print_line
+
+if TYPE_CHECKING:
+    from shardkit import Slice, WrittenPlan
+
+__all__ = ["run_plan"]
+
+_JOBS = min(os.cpu_count() or 1, 8)
+_SUFFIX = ".plan.json"
+
+PlanFile = Annotated[
+    Path, typer.Argument(metavar="PLAN", help="The plan that wds make-shards --plan-only wrote, in its folder.")
+]
+Part = Annotated[
+    str, typer.Option("--slice", metavar="N/OF", help="The part to make, such as 3/16, the third of sixteen.")
+]
+
+
+def run_plan(plan: PlanFile, part: Part = "1/1", jobs: Jobs = _JOBS, as_json: AsJson = False) -> None:
+    """Make the shards of a plan beside it, or a part of them; whoever makes the last writes the manifest."""
+    import shardkit
+
+    slice_of_it = shardkit.parse_slice(part)
+    if not plan.exists() and (finished := _manifest_of(plan)) is not None:
+        config = shardkit.PackConfig(folder=plan.parent, prefix=plan.name.removesuffix(_SUFFIX))
+        pack_view.result(shardkit.read_manifest(finished), config, ignored=0, as_json=as_json)
+        return
+    written = shardkit.read_plan(plan)
+    source = shardkit.reopen_source(written.recipe)
+    config = written.config(plan.parent, jobs=jobs)
+    total = len(slice_of_it.shards(written))
+    with pack_view.packing(config, total=total, resume=(), quiet=as_json) as on_shard:
+        manifest = shardkit.run_plan(source, written, config=config, part=slice_of_it, on_shard=on_shard)
+    if manifest is None:
+        _print_part(slice_of_it, written, folder=plan.parent, as_json=as_json)
+    else:
+        pack_view.result(manifest, config, ignored=getattr(source, "ignored", 0), as_json=as_json)
+
+
+def _manifest_of(plan: Path) -> Path | None:
+    """Return the manifest that has taken the plan's place, if it has."""
+    manifest = plan.with_name(plan.name.removesuffix(_SUFFIX) + ".manifest.json")
+    return manifest if plan.name.endswith(_SUFFIX) and manifest.exists() else None
+
+
+def _print_part(part: Slice, plan: WrittenPlan, *, folder: Path, as_json: bool) -> None:
+    """Say that this part is done, and how much of the whole is there."""
+    missing = [shard.name for shard in plan.shards if not (folder / shard.name).exists()]
+    made = len(part.shards(plan))
+    if as_json:
+        print_json({"slice": f"{part.number}/{part.of}", "shards": made, "missing": missing, "manifest": None})
+        return
+    there = len(plan.shards) - len(missing)
+    print_line(f"slice {part.number}/{part.of}: {made} shards are made; of the whole, {there} of {len(plan.shards)}")
