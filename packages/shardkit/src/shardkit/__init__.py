@@ -13,6 +13,7 @@ from shardkit.errors import (
     ShardkitError,
     ShardReadError,
     SourceError,
+    UnknownRuleError,
     UnusableSourcesError,
     WorkerDiedError,
     printable,
@@ -43,12 +44,13 @@ from shardkit.manifest import (
 from shardkit.pack import PackConfig, ShardPlan, existing_output, pack, plan_shards
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
 from shardkit.reader import Sample, ShardFile, iter_samples
-from shardkit.rules import RULES, Finding, Rule, Severity
+from shardkit.rules import RULES, Finding, Rule, Severity, find_rule
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns, is_url
 from shardkit.sources import FakeSource, FolderSource, Source, SourceSample, open_folder
 from shardkit.summary import Extent, ShardSummary
-from shardkit.validate import CheckOptions, ShardReport, check_shards, check_together, repeated_keys
+from shardkit.together import SetOptions, check_together
+from shardkit.validate import CheckOptions, ShardReport, check_shards
 from shardkit.writer import ShardWriter
 
 __all__ = [
@@ -77,6 +79,7 @@ __all__ = [
     "Rule",
     "Sample",
     "SampleKey",
+    "SetOptions",
     "Severity",
     "ShardFile",
     "ShardIndex",
@@ -90,6 +93,7 @@ __all__ = [
     "Source",
     "SourceError",
     "SourceSample",
+    "UnknownRuleError",
     "UnusableSourcesError",
     "WorkerDiedError",
     "atomic_file",
@@ -102,6 +106,7 @@ __all__ = [
     "expand_braces",
     "expand_patterns",
     "file_checksum",
+    "find_rule",
     "index_from_json",
     "index_path_of",
     "is_url",
@@ -120,7 +125,6 @@ __all__ = [
     "read_index",
     "read_manifest",
     "remove_leftovers",
-    "repeated_keys",
     "seeded_permutation",
     "seeded_words",
     "split_name",
