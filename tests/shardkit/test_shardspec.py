@@ -232,7 +232,7 @@ class TestLists:
 
     def test_a_list_does_not_open_another(self, tmp_path: Path) -> None:
         (tmp_path / "l.txt").write_text("@l.txt\n-\n", encoding="utf-8")
-        assert expand_patterns([f"@{tmp_path / 'l.txt'}"]) == ["@l.txt", "-"]
+        assert expand_patterns([f"@{tmp_path / 'l.txt'}"]) == ["@l.txt", "./-"]
 
     def test_standard_input_is_a_list(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("sys.stdin", io.StringIO("a.tar\nb-{0..1}.tar\n"))

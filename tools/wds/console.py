@@ -51,7 +51,7 @@ def setup_logging(level: str) -> None:
 
 def print_line(text: str = "") -> None:
     """Print data to stdout."""
-    typer.echo(visible(text))
+    typer.echo(masked(visible(text)))
 
 
 def print_note(text: str) -> None:
@@ -138,9 +138,9 @@ class Progress:
 
 
 def _visible_in(value: object) -> object:
-    """Return a JSON value with every text in it made valid."""
+    """Return a JSON value with every text in it made valid, and free of secrets."""
     if isinstance(value, Mapping):
         return {visible(str(key)): _visible_in(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_visible_in(item) for item in value]
-    return visible(value) if isinstance(value, str) else value
+    return masked(visible(value)) if isinstance(value, str) else value

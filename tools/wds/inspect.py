@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from wds.checks import (
     DEFAULT_MAX_PIXELS,
     JOBS,
+    AllowCommands,
     Classes,
     Decode,
     MaxPixels,
@@ -37,13 +38,16 @@ def inspect(
     decode: Decode = True,
     max_pixels: MaxPixels = DEFAULT_MAX_PIXELS,
     strict: Strict = False,
+    allow_commands: AllowCommands = False,
     jobs: Jobs = JOBS,
     as_json: AsJson = False,
 ) -> None:
     """Show what shards hold and every problem found. `-` reads one shard from standard input."""
     from shardkit import CheckOptions
 
-    options = CheckOptions(num_classes=classes, decode=decode, max_pixels=max_pixels, jobs=jobs)
+    options = CheckOptions(
+        num_classes=classes, decode=decode, max_pixels=max_pixels, jobs=jobs, allow_commands=allow_commands
+    )
     reports, across = check(patterns, options, quiet=as_json)
     if as_json:
         print_json(as_document(reports, across))

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 
 __all__ = ["WIPE", "can_redraw", "masked", "visible", "wants_colour"]
 
 # Goes to the first column and wipes the line.
 WIPE = "\r\x1b[K"
-# What follows a URL in a sentence does not belong to it. Right before it may be the end of a colour code.
-_URL = re.compile(r"https?://[^\s'\"]+?(?=[:.,;)\]]*(?:[\s'\"]|$))", re.IGNORECASE)
 
 
 def masked(text: str) -> str:
     """Return the text with users, passwords and query values of its URLs masked."""
     if "://" not in text:
         return text
-    from wdsloader import mask_url
+    from shardkit import mask_urls
 
-    return _URL.sub(lambda match: mask_url(match[0]), text)
+    return mask_urls(text)
 
 
 def visible(text: str) -> str:

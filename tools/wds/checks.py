@@ -1,0 +1,118 @@
+"""What the commands that check shards share: their options, the run over the shards, the findings, the exit code."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wds.console import Progress, print_line
+from wds.patterns import shards_to_read
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shardkit import CheckOptions, Finding, ShardReport
+
+__all__ = [
+    "DEFAULT_MAX_PIXELS",
+    "JOBS",
+    "AllowCommands",
+    "Classes",
+    "Decode",
+    "MaxPixels",
+    "Patterns",
+    "Strict",
+    "as_document",
+    "check",
+    "exit_on",
+    "print_findings",
+    "visible_name",
+]
+
+Patterns = Annotated[
+    list[str],
+    typer.Argument(metavar="PATTERN...", help="Names, {000000..000003}, <000000..000003>, globs, @list, folders."),
+]
+Classes = Annotated[
+    int | None, typer.Option("--classes", min=1, show_default="as the manifest says", help="Labels must lie in 0..N-1.")
+]
+Decode = Annotated[bool, typer.Option("--decode/--no-decode", help="Unpack every picture, or read its header only.")]
+MaxPixels = Annotated[int, typer.Option(min=1, help="Larger pictures are refused before they are unpacked.")]
+AllowCommands = Annotated[
+    bool, typer.Option("--allow-commands", help="Run what `pipe:COMMAND` names, and read the shard it writes.")
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 on warnings and notes too.")]
+
+JOBS = min(os.cpu_count() or 1, 8)
+# As shardkit.MAX_PIXELS, which is not imported just to show the help.
+DEFAULT_MAX_PIXELS = 89_478_485
+# So many findings of one rule are listed for a shard; --json has all.
+_LISTED = 5
+
+
+def check(
+    patterns: Sequence[str], options: CheckOptions, *, quiet: bool
+) -> tuple[list[ShardReport], tuple[Finding, ...]]:
+    """Check the shards that the patterns name; return the report of each, and what is wrong with them together."""
+    from shardkit import check_shards, check_together
+
+    paths = ["-"] if list(patterns) == ["-"] else shards_to_read(patterns, allow_commands=options.allow_commands)
+    progress = Progress("shards", total=len(paths), quiet=quiet)
+    reports = []
+    try:
+        for report in check_shards(paths, options):
+            reports.append(report)
+            progress.advance()
+    finally:
+        progress.close()
+    return reports, tuple(check_together(reports))
+
+
+def exit_on(reports: Sequence[ShardReport], across: Sequence[Finding], *, strict: bool) -> None:
+    """End with 1 if something is wrong."""
+    findings = [*across, *(finding for report in reports for finding in report.findings)]
+    if any(finding.severity == "error" or strict for finding in findings):
+        raise typer.Exit(1)
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Print findings, the first few of each rule."""
+    counted: Counter[str] = Counter()
+    totals = Counter(finding.rule for finding in findings)
+    for finding in findings:
+        counted[finding.rule] += 1
+        if counted[finding.rule] <= _LISTED:
+            where = "" if finding.member is None else f"'{visible_name(finding.member)}' "
+            where += "" if finding.offset is None else f"at byte {finding.offset} "
+            colon = ": " if where else ""
+            print_line(f"  {finding.severity:7} {finding.rule}  {where.strip()}{colon}{finding.message}")
+        if counted[finding.rule] == min(totals[finding.rule], _LISTED):
+            more = totals[finding.rule] - _LISTED
+            print_line(f"          {f'and {more} more. ' if more > 0 else ''}{finding.remedy}.")
+
+
+def as_document(reports: Sequence[ShardReport], across: Sequence[Finding]) -> dict[str, object]:
+    """Return the reports as JSON values; names that are not UTF-8 are escaped."""
+    shards = []
+    for report in reports:
+        summary = dataclasses.asdict(report.summary)
+        summary["first_keys"] = [visible_name(key) for key in report.summary.first_keys]
+        shards.append({**summary, "findings": [_finding(finding) for finding in report.findings]})
+    return {"shards": shards, "findings": [_finding(finding) for finding in across]}
+
+
+def _finding(finding: Finding) -> dict[str, object]:
+    document = dataclasses.asdict(finding)
+    document["member"] = None if finding.member is None else visible_name(finding.member)
+    return document
+
+
+def visible_name(name: str) -> str:
+    """Return a member's name or key as valid, visible text."""
+    from shardkit import printable
+
+    return printable(name)
