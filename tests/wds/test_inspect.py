@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.cli import Ended, invoke, run_wds
+from tests.helpers.http_server import serve
 from tests.helpers.shards import jpeg_bytes, write_samples, write_shard
 
 BLOCK_BYTES = 512
@@ -151,10 +152,30 @@ def test_one_missing_file_of_several_ends_with_1_and_is_named(good: Path, tmp_pa
     assert "10 whole" in ended.stdout
 
 
-def test_a_url_is_refused_with_what_to_do() -> None:
-    ended = inspect("https://u:SECRET@host/a.tar")
-    assert (ended.code, ended.stderr.count("\n")) == (2, 1)
-    assert "https://***@host/a.tar: only local shards" in ended.stderr
+def test_a_shard_over_http_is_described_like_the_file_and_no_secret_is_shown(good: Path) -> None:
+    """NET-05, URL-08."""
+    with serve(good.parent) as server:
+        url = server.url.replace("//", "//me:SECRET@") + "/good.tar?sig=SECRET"
+        text, document = inspect(url), inspect(url, "--json")
+        refused = inspect(url.replace("good.tar", "none.tar"))
+    found, expected = report_of(document), report_of(inspect(good, "--json"))
+    different = {"shard": server.url.replace("//", "//***@") + "/good.tar?sig=***"}
+    assert found == expected | different
+    assert (text.code, refused.code) == (0, 1)
+    assert "status 404: no such file" in refused.stdout
+    shown = "".join(ended.stdout + ended.stderr for ended in (text, document, refused))
+    assert "SECRET" not in shown
+
+
+def test_a_command_is_run_only_where_allowed(good: Path, tmp_path: Path) -> None:
+    """PIPE-01, SEC-01."""
+    command = f"pipe:touch {tmp_path}/CANARY; cat {good}; exit 3"
+    refused = inspect(command)
+    assert (refused.code, "--allow-commands" in refused.stderr) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+    ended = inspect(command, "--allow-commands")
+    assert (ended.code, (tmp_path / "CANARY").exists()) == (1, True)
+    assert "ended with status 3" in ended.stdout
 
 
 def test_warnings_leave_0_unless_strict(good: Path, tmp_path: Path) -> None:

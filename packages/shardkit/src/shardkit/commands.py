@@ -89,7 +89,7 @@ class CommandStream:
         said = b" / ".join(self._lines).decode("utf-8", "replace")
         ending = f"status {status}" if status > 0 else f"signal {-status}"
         words = f"the command ended with {ending} after {self._position} bytes"
-        return f"{words}; it said: {mask_urls(printable(said))}" if said else words
+        return f"{words}; it said '{mask_urls(printable(said))}'" if said else words
 
     def _listen(self, stderr: IO[bytes]) -> None:
         with stderr:

@@ -117,7 +117,9 @@ def _store_of(url: str) -> tuple[AbstractFileSystem, str]:
     except ImportError as error:
         advice = _PACKAGES.get(scheme, printable(str(error)))
         raise RemoteError(url, f"reading {scheme}:// needs one more package. Install it: {advice}") from error
-    except Exception as error:  # a scheme nobody knows, or settings of a store that are wrong
+    except Exception as error:  # settings of a store that are wrong
+        if scheme not in fsspec.available_protocols():
+            raise RemoteError(url, f"nothing here reads {scheme}:// URLs. Is the scheme spelled right?") from error
         raise RemoteError(url, _in_words(error)) from error
     return store, str(path)
 

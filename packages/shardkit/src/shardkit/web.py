@@ -11,12 +11,20 @@ import logging
 import re
 import time
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import urllib3
 import xxhash
-from urllib3.exceptions import HTTPError, LocationValueError, MaxRetryError, ResponseError
+from urllib3.exceptions import (
+    HTTPError,
+    IncompleteRead,
+    LocationValueError,
+    MaxRetryError,
+    ProtocolError,
+    ResponseError,
+)
 from urllib3.util import Retry, Timeout, make_headers
 
 from shardkit.errors import RemoteError, printable
@@ -122,7 +130,7 @@ class WebStream:
                     self._response = self._open()
                 piece = self._response.read1(size) or b""
                 if not piece and self.num_bytes is not None and self._position < self.num_bytes:
-                    raise _PassingError("the connection was closed")
+                    raise _PassingError("the connection broke")
             except HTTPError as error:
                 self._prepare_again(_PassingError(_reason_of(error, self._url)))
             except _PassingError as trouble:
@@ -272,6 +280,10 @@ def _without_user(url: str) -> tuple[str, dict[str, str]]:
 def _reason_of(error: HTTPError, url: str) -> str:
     """Return what went wrong, in words without the URL, which urllib3 repeats in its messages."""
     cause: Any = error.reason if isinstance(error, MaxRetryError) and error.reason is not None else error
+    if isinstance(cause, ProtocolError) and isinstance(cause.args[-1], IncompleteRead | OSError | HTTPException):
+        # What it says of bytes and what we say would be the same.
+        broken = cause.args[-1]
+        return f"the connection broke ({broken.strerror})" if isinstance(broken, OSError) else "the connection broke"
     text = str(cause.args[0]) if cause.args else ""
     for secret in filter(None, (urlsplit(url).query, urlsplit(url).netloc.rpartition("@")[0])):
         text = text.replace(secret, "***")
