@@ -10,10 +10,9 @@ __all__ = ["COMMAND_PREFIX", "is_command", "is_url", "is_web", "mask_url", "mask
 # As webdataset has it: what follows is a command whose output is the shard.
 COMMAND_PREFIX = "pipe:"
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
-# What follows a URL in a sentence does not belong to it. Right before it may be the end of a colour code.
-_URL_IN_TEXT = re.compile(
-    r"(?<![A-Za-z0-9+.-])[a-z][a-z0-9+.-]*://[^\s'\"]+?(?=[:.,;)\]]*(?:[\s'\"]|$))", re.IGNORECASE
-)
+# What follows a URL in a sentence does not belong to it. Right before it may be the end of a colour code, which then
+# counts as part of the scheme, of bounded length so that no text takes long.
+_URL_IN_TEXT = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s'\"]+?(?=[:.,;)\]]*(?:[\s'\"]|$))", re.IGNORECASE)
 
 
 def is_url(location: str) -> bool:
