@@ -21,8 +21,8 @@ def test_everything_is_counted(tmp_path: Path) -> None:
     assert summary.extensions == {"cls": 4, "jpg": 4, "json": 1}
     assert (summary.formats, summary.modes) == ({"JPEG": 3}, {"RGB": 2, "CMYK": 1})
     assert summary.labels == {1: 2, 3: 1}
-    assert summary.widths == Extent(20, 24.0, 32)
-    assert summary.heights == Extent(16, 56 / 3, 24)
+    assert summary.widths == Extent(20, 24.0, 32, 3)
+    assert summary.heights == Extent(16, 56 / 3, 24, 3)
     assert summary.picture_bytes is not None
     assert summary.picture_bytes.smallest == 0
     assert summary.first_keys == ("a", "b", "c", "d")

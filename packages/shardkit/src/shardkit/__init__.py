@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardkit.atomic import atomic_file, remove_leftovers, write_atomically
+from shardkit.class_names import class_names
 from shardkit.errors import (
     IndexFileError,
     ManifestError,
@@ -49,7 +50,7 @@ from shardkit.rules import RULES, Finding, Rule, Severity
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns
 from shardkit.sources import FakeSource, FolderSource, Source, SourceSample, open_folder
-from shardkit.summary import Extent, ShardSummary
+from shardkit.summary import Extent, ShardSummary, combined
 from shardkit.validate import CheckOptions, ShardReport, check_shards, check_together, repeated_keys
 from shardkit.writer import ShardWriter
 
@@ -99,6 +100,8 @@ __all__ = [
     "build_index",
     "check_shards",
     "check_together",
+    "class_names",
+    "combined",
     "dataset_digest",
     "decode_rgb",
     "existing_output",
