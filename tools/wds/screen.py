@@ -46,7 +46,11 @@ class Screen:
             return text
         # The end of a name tells more than its middle.
         behind = max((width - 1) // 3, 0)
-        return set_cell_size(text, max(width - 1 - behind, 0)).rstrip() + "…" + text[len(text) - behind :]
+        return (
+            set_cell_size(text, max(width - 1 - behind, 0)).rstrip()
+            + "…"
+            + set_cell_size(text[::-1], behind)[::-1].lstrip()
+        )
 
     def wrapped(self, text: str, *, indent: int) -> list[str]:
         """Return the lines of a text that is broken between words on a terminal, and whole off one."""

@@ -41,20 +41,19 @@ def print_reports(
         report = reports[0]
         print_line(_shown(report.summary.shard))
         if _reason_unreadable(report) is None:
-            _print_all(summary_lines(report.summary, classes=classes, screen=screen))
+            _print_all(summary_lines(report.summary, classes=classes, screen=screen), screen)
     else:
         _print_table(reports, screen)
         print_line()
         print_line(f"{len(reports)} shards together")
-        _print_all(summary_lines(combined([r.summary for r in reports]), classes=classes, screen=screen))
+        _print_all(summary_lines(combined([r.summary for r in reports]), classes=classes, screen=screen), screen)
     findings = [*(finding for report in reports for finding in report.findings), *across]
     if findings:
         print_line()
     for severity, lines in finding_lines(findings, screen=screen, num_shards=len(reports)):
         for line in screen.wrapped(lines[0], indent=16):
             print_line(line, colour=_COLOURS[severity])
-        for line in lines[1:]:
-            _print_all(screen.wrapped(line, indent=4))
+        _print_all(lines[1:], screen, indent=4)
 
 
 def summary_lines(summary: ShardSummary, *, classes: Sequence[str], screen: Screen) -> list[str]:
@@ -102,9 +101,10 @@ def finding_lines(findings: Sequence[Finding], *, screen: Screen, num_shards: in
     return groups
 
 
-def _print_all(lines: Sequence[str]) -> None:
+def _print_all(lines: Sequence[str], screen: Screen, *, indent: int = 14) -> None:
     for line in lines:
-        print_line(line)
+        for part in screen.wrapped(line, indent=indent):
+            print_line(part)
 
 
 def _print_table(reports: Sequence[ShardReport], screen: Screen) -> None:
