@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardkit.atomic import atomic_file, remove_leftovers, write_atomically
 from shardkit.class_names import class_names
+from shardkit.contact_sheet import contact_sheet
 from shardkit.errors import (
     IndexFileError,
     ManifestError,
@@ -51,6 +52,7 @@ from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns
 from shardkit.sources import FakeSource, FolderSource, Source, SourceSample, open_folder
 from shardkit.summary import Extent, ShardSummary, combined
+from shardkit.tiles import Tile, TileOptions, tiles_of
 from shardkit.validate import CheckOptions, ShardReport, check_shards, check_together, repeated_keys
 from shardkit.writer import ShardWriter
 
@@ -94,6 +96,8 @@ __all__ = [
     "Source",
     "SourceError",
     "SourceSample",
+    "Tile",
+    "TileOptions",
     "UnusableSourcesError",
     "WorkerDiedError",
     "atomic_file",
@@ -102,6 +106,7 @@ __all__ = [
     "check_together",
     "class_names",
     "combined",
+    "contact_sheet",
     "dataset_digest",
     "decode_rgb",
     "existing_output",
@@ -133,6 +138,7 @@ __all__ = [
     "seeded_permutation",
     "seeded_words",
     "split_name",
+    "tiles_of",
     "to_rgb",
     "write_atomically",
     "write_index",
