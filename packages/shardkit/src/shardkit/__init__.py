@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from shardkit.atomic import atomic_file, remove_leftovers, write_atomically
+from shardkit.class_names import class_names
+from shardkit.contact_sheet import contact_sheet
 from shardkit.errors import (
     IndexFileError,
     ManifestError,
@@ -10,6 +12,7 @@ from shardkit.errors import (
     PackError,
     PatternError,
     PictureError,
+    RemoteError,
     ShardkitError,
     ShardReadError,
     SourceError,
@@ -31,6 +34,7 @@ from shardkit.index import (
 )
 from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, SampleKey, picture_extension, split_name
 from shardkit.labels import parse_label
+from shardkit.locations import is_command, is_url, mask_url, mask_urls
 from shardkit.manifest import (
     MANIFEST_SUFFIX,
     Manifest,
@@ -46,9 +50,10 @@ from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_p
 from shardkit.reader import Sample, ShardFile, iter_samples
 from shardkit.rules import RULES, Finding, Rule, Severity, find_rule
 from shardkit.seeded import Key, seeded_permutation, seeded_words
-from shardkit.shardspec import expand_braces, expand_patterns, is_url
+from shardkit.shardspec import expand_braces, expand_patterns
 from shardkit.sources import FakeSource, FolderSource, Source, SourceSample, open_folder
-from shardkit.summary import Extent, ShardSummary
+from shardkit.summary import Extent, ShardSummary, combined
+from shardkit.tiles import Tile, TileOptions, tiles_of
 from shardkit.together import SetOptions, check_together
 from shardkit.validate import CheckOptions, ShardReport, check_shards
 from shardkit.writer import ShardWriter
@@ -76,6 +81,7 @@ __all__ = [
     "PatternError",
     "PictureError",
     "PictureFacts",
+    "RemoteError",
     "Rule",
     "Sample",
     "SampleKey",
@@ -93,6 +99,8 @@ __all__ = [
     "Source",
     "SourceError",
     "SourceSample",
+    "Tile",
+    "TileOptions",
     "UnknownRuleError",
     "UnusableSourcesError",
     "WorkerDiedError",
@@ -100,6 +108,9 @@ __all__ = [
     "build_index",
     "check_shards",
     "check_together",
+    "class_names",
+    "combined",
+    "contact_sheet",
     "dataset_digest",
     "decode_rgb",
     "existing_output",
@@ -109,11 +120,14 @@ __all__ = [
     "find_rule",
     "index_from_json",
     "index_path_of",
+    "is_command",
     "is_url",
     "iter_samples",
     "load",
     "manifest_from_json",
     "manifests_in",
+    "mask_url",
+    "mask_urls",
     "open_folder",
     "open_picture",
     "pack",
@@ -128,6 +142,7 @@ __all__ = [
     "seeded_permutation",
     "seeded_words",
     "split_name",
+    "tiles_of",
     "to_rgb",
     "write_atomically",
     "write_index",

@@ -43,6 +43,12 @@ class SampleMarks:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def none(self) -> SampleMarks:
+        """Return the marks of no samples."""
+        return SampleMarks(
+            keys=self.keys[:0], pictures=self.pictures[:0], labels=self.labels[:0], offsets=self.offsets[:0]
+        )
+
 
 def key_hash(key: str) -> bytes:
     """Return the hash of a key, 16 bytes."""

@@ -81,13 +81,14 @@ class ScanOptions:
 
     ``pictures``: open every picture and hash it; else headers, names and labels alone are read. ``decode``: unpack
     every picture that is opened. ``max_pixels``: larger pictures are refused. ``max_unpack_ratio``: a gzip file that
-    unpacks to more than this many times its size is read no further.
+    unpacks to more than this many times its size is read no further. ``allow_commands``: a shard may be a command.
     """
 
     pictures: bool = True
     decode: bool = True
     max_pixels: int = MAX_PIXELS
     max_unpack_ratio: int = MAX_UNPACK_RATIO
+    allow_commands: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,18 +186,16 @@ class ShardScan:
 
 
 def scan_shard(path: str, *, expected: Expectation = Expectation(), options: ScanOptions = ScanOptions()) -> ShardScan:
-    """Read one shard (a local path, or ``-``) to its last byte and return what it holds.
+    """Read one shard (anything that :func:`open_source` opens) to its last byte and return what it holds.
 
     Args: expected: with a record, the file is hashed too.
     Raises: OSError: the file cannot be opened.
     """
     scan = ShardScan(shard=path, expected=expected, options=options)
-    # A pipe has no size, and cannot be read again for a checksum.
+    # A pipe cannot be read again for a checksum.
     is_file = path != "-" and os.path.isfile(path)
-    if is_file:
-        scan.num_bytes = Path(path).stat().st_size
     with _opened(path, scan) as source:
-        scan.compressed = source.compressed
+        scan.compressed, scan.num_bytes = source.compressed, source.num_bytes
         gatherer = _Gatherer(scan)
         walk = ShardWalk(source, shard=path, want=gatherer.want, on_damage=scan.note_damage)
         for member, content in walk:
@@ -216,7 +215,8 @@ def _opened(path: str, scan: ShardScan) -> Iterator[ByteSource]:
         with open(path, "rb") as file:
             if file.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
                 unpacked = GunzipStream(file, max_ratio=scan.options.max_unpack_ratio)
-                yield StreamSource(io.BufferedReader(unpacked, _PIECE_BYTES), compressed=True)
+                num_bytes = os.fstat(file.fileno()).st_size
+                yield StreamSource(io.BufferedReader(unpacked, _PIECE_BYTES), compressed=True, num_bytes=num_bytes)
                 scan.gzip_members = unpacked.num_members
                 if unpacked.over_limit:
                     scan.unpack_limit = unpacked.packed_bytes, unpacked.unpacked_bytes
@@ -225,7 +225,7 @@ def _opened(path: str, scan: ShardScan) -> Iterator[ByteSource]:
                     scan.damage.clear()
                     scan.damage_counts.clear()
                 return
-    with open_source(path) as source:
+    with open_source(path, allow_commands=scan.options.allow_commands) as source:
         yield source
 
 

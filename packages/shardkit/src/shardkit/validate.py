@@ -62,6 +62,7 @@ class CheckOptions:
             decode=self.decode,
             max_pixels=self.max_pixels,
             max_unpack_ratio=self.max_unpack_ratio,
+            allow_commands=self.allow_commands,
         )
 
 
@@ -87,6 +88,10 @@ class ShardReport:
     marks: SampleMarks = field(compare=False, repr=False)
     dataset: Membership | None = None
     ignored: Mapping[str, int] = field(default_factory=dict)
+
+    def for_comparison(self) -> ShardReport:
+        """Return a report of what comparing shards needs: without findings, and with a summary that counts nothing."""
+        return replace(self, summary=summarize(ShardScan(shard=self.summary.shard)), findings=())
 
 
 def check_shards(paths: Sequence[str], options: CheckOptions) -> Iterator[ShardReport]:

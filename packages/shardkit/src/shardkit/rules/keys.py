@@ -194,9 +194,9 @@ def parts_out_of_order(scan: ShardScan) -> Iterator[Hit]:
         if sample.num_places == 1 and usual.setdefault(tuple(sorted(order)), order) != order:
             out.append(sample)
     if out:
-        order = [part.extension for part in out[0].parts]
-        first = ", ".join(usual[tuple(sorted(order))])
-        message = f"{len(out)} samples have their parts in another order: {', '.join(order)}, not {first}"
+        names = [part.extension for part in out[0].parts]
+        first = ", ".join(usual[tuple(sorted(names))])
+        message = f"{len(out)} samples have their parts in another order: {', '.join(names)}, not {first}"
         yield Hit(printable(message), out[0].key, out[0].parts[0].header_offset)
 
 
