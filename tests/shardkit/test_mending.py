@@ -5,6 +5,8 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.pictures import cut_jpeg
 from tests.helpers.repairing import (
     account,
@@ -149,3 +151,30 @@ class TestMembers:
         assert list(samples_of(report.output)) == ["000000", "000001"]
         assert list(quarantined(report)) == ["e.jpg", "e.cls", "tmp/a.jpg", "tmp/a.cls"]
         assert [entry["member"] for entry in account(report)] == [name for name, _ in unsafe]
+
+    @pytest.mark.parametrize(("doubles", "keys"), [("drop", ["Cat", "x"]), ("rename", ["Cat", "cat_2", "x"])])
+    def test_of_keys_that_differ_in_case_alone_the_first_stays(
+        self, tmp_path: Path, doubles: str, keys: list[str]
+    ) -> None:
+        members = [(f"{key}.{e}", c) for n, key in enumerate(("Cat", "cat", "x")) for e, c in one_sample(n)]
+        report = repair_bytes(tar_bytes(members), tmp_path, doubles=doubles)
+        assert list(samples_of(report.output)) == keys
+        assert is_clean(report.output)
+
+    def test_a_sample_whose_name_is_not_utf8_goes(self, tmp_path: Path) -> None:
+        """TAR-12."""
+        bad = [(f"caf\udce9.{e}", c) for e, c in one_sample(1)]
+        report = repair_bytes(tar_bytes([*sample_members(1), *bad]), tmp_path)
+        assert list(samples_of(report.output)) == ["000000"]
+        assert quarantined(report) == dict(bad)
+
+    def test_shards_sorted_by_class_are_not_touched_for_it(self, tmp_path: Path) -> None:
+        members = [
+            (f"{n:03d}.{e}", c) for n in range(40) for e, c in (("jpg", jpeg_bytes(n)), ("cls", b"%d" % (n // 20)))
+        ]
+        report = repair_bytes(tar_bytes(members) + b"text", tmp_path)
+        assert report.num_samples == 40
+
+
+def one_sample(number: int) -> list[tuple[str, bytes]]:
+    return [("jpg", jpeg_bytes(number)), ("cls", str(number).encode())]

@@ -131,7 +131,7 @@ app = typer.Typer(
 app.command("make-shards")(make_shards)
 app.command("run-plan")(run_plan)
 app.command("inspect")(inspect)
-app.command("validate")(validate)
+app.command("validate", cls=GreedyCommand)(validate)
 app.command("index")(index)
 app.command("repair")(repair)
 app.command("reshard")(reshard)

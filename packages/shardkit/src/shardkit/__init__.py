@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from shardkit.atomic import atomic_file, remove_leftovers, write_atomically
+from shardkit.class_names import class_names
+from shardkit.contact_sheet import contact_sheet
 from shardkit.errors import (
     IndexFileError,
     ManifestError,
@@ -11,10 +13,12 @@ from shardkit.errors import (
     PatternError,
     PictureError,
     PlanFileError,
+    RemoteError,
     ShardkitError,
     ShardReadError,
     SourceError,
     UnfinishedPackingError,
+    UnknownRuleError,
     UnusableSourcesError,
     WorkerDiedError,
     printable,
@@ -33,6 +37,7 @@ from shardkit.index import (
 from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, SampleKey, picture_extension, split_name
 from shardkit.labels import parse_label
 from shardkit.layout import ShardPlan, ShardSize, parse_shard_size, plan_shards, planned_bytes
+from shardkit.locations import is_command, is_url, mask_url, mask_urls
 from shardkit.manifest import (
     MANIFEST_SUFFIX,
     Manifest,
@@ -53,9 +58,9 @@ from shardkit.reader import Sample, ShardFile, iter_samples
 from shardkit.recode import Recode, recode_sample
 from shardkit.repair import RepairConfig, RepairReport, repair_shards
 from shardkit.reshard import require_apart
-from shardkit.rules import RULES, Finding, Rule, Severity
+from shardkit.rules import RULES, Finding, Rule, Severity, find_rule
 from shardkit.seeded import Key, seeded_permutation, seeded_words
-from shardkit.shardspec import expand_braces, expand_patterns, is_url
+from shardkit.shardspec import expand_braces, expand_patterns
 from shardkit.sources import (
     Columns,
     FakeSource,
@@ -73,8 +78,10 @@ from shardkit.sources import (
     open_table,
     parse_labels,
 )
-from shardkit.summary import Extent, ShardSummary
-from shardkit.validate import CheckOptions, ShardReport, check_shards, check_together, repeated_keys
+from shardkit.summary import Extent, ShardSummary, combined
+from shardkit.tiles import Tile, TileOptions, tiles_of
+from shardkit.together import SetOptions, check_together
+from shardkit.validate import CheckOptions, ShardReport, check_shards
 from shardkit.writer import ShardWriter
 
 __all__ = [
@@ -105,12 +112,14 @@ __all__ = [
     "PictureFacts",
     "PlanFileError",
     "Recode",
+    "RemoteError",
     "RepairConfig",
     "RepairReport",
     "Rule",
     "Sample",
     "SampleKey",
     "Selection",
+    "SetOptions",
     "Severity",
     "ShardFile",
     "ShardIndex",
@@ -128,7 +137,10 @@ __all__ = [
     "SourceError",
     "SourceSample",
     "TableSource",
+    "Tile",
+    "TileOptions",
     "UnfinishedPackingError",
+    "UnknownRuleError",
     "UnusableSourcesError",
     "WorkerDiedError",
     "WrittenPlan",
@@ -137,19 +149,26 @@ __all__ = [
     "change_document",
     "check_shards",
     "check_together",
+    "class_names",
+    "combined",
+    "contact_sheet",
     "dataset_digest",
     "decode_rgb",
     "existing_output",
     "expand_braces",
     "expand_patterns",
     "file_checksum",
+    "find_rule",
     "index_from_json",
     "index_path_of",
+    "is_command",
     "is_url",
     "iter_samples",
     "load",
     "manifest_from_json",
     "manifests_in",
+    "mask_url",
+    "mask_urls",
     "open_folder",
     "open_ilsvrc_train",
     "open_ilsvrc_val",
@@ -175,12 +194,12 @@ __all__ = [
     "remove_leftovers",
     "reopen_source",
     "repair_shards",
-    "repeated_keys",
     "require_apart",
     "run_plan",
     "seeded_permutation",
     "seeded_words",
     "split_name",
+    "tiles_of",
     "to_rgb",
     "write_atomically",
     "write_index",

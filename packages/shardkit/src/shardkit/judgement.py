@@ -12,18 +12,14 @@ from typing import BinaryIO
 
 import xxhash
 
-from shardkit.errors import PictureError
-from shardkit.keys import LABEL_EXTENSION, SampleKey, is_part_of_sample, picture_extension
-from shardkit.labels import parse_label
-from shardkit.pictures import MAX_PIXELS, PictureFacts, picture_facts
-from shardkit.rules import Finding, check_scan
-from shardkit.scan import Expectation, Part, SampleScan, ShardScan
-from shardkit.walk import Ending
+from shardkit.keys import LABEL_EXTENSION, picture_extension
+from shardkit.pictures import MAX_PIXELS
+from shardkit.rules import check_scan
+from shardkit.scan import Expectation, Gatherer, ScanOptions, ShardScan
+from shardkit.walk import Ending, Member
 
 __all__ = ["Flaw", "Judge", "Piece", "has_all"]
 
-# As in scan: 256 MiB; a header may promise anything.
-_MAX_CONTENT_BYTES = 1 << 28
 _PIECE_BYTES = 1 << 20
 
 
@@ -71,56 +67,27 @@ class Judge:
         self._descriptor = file.fileno()
         self._shard = shard
         self._expected = Expectation(num_classes=num_classes)
-        self._max_pixels = max_pixels
-        self._decode = decode
+        self._options = ScanOptions(decode=decode, max_pixels=max_pixels)
 
-    def facts(self, key: str, pieces: Sequence[Piece]) -> SampleScan:
-        """Return what the rules look at, of one sample."""
-        scan = SampleScan(SampleKey(key), num_places=1)
-        pictured = picture_extension({piece.extension for piece in pieces})
+    def flaws(self, pieces: Sequence[Piece]) -> list[Flaw]:
+        """Return what makes validation warn of these as one sample, or call it broken; nothing where it is good."""
+        scan = ShardScan(
+            shard=self._shard, expected=self._expected, options=self._options, ending=Ending(zero_blocks=2)
+        )
+        gatherer = Gatherer(scan)
         for piece in pieces:
-            scan.parts.append(Part(piece.name, piece.extension, piece.header_offset, piece.size))
-            if piece.extension == LABEL_EXTENSION:
-                content = self._read(piece)
-                scan.label_content = b"(%d bytes)" % piece.size if content is None else content[:64]
-                scan.label = None if content is None else parse_label(content)
-            elif piece.extension == pictured:
-                scan.picture = self._picture(piece)
-        return scan
-
-    def flaws(self, facts: SampleScan) -> list[Flaw]:
-        """Return what makes validation warn of the sample, or call it broken; nothing where it is good."""
-        if not any(is_part_of_sample(extension) for extension in facts.extensions):
+            member = Member(piece.name, "file", piece.header_offset, piece.offset, piece.size)
+            gatherer.add(member, self._read(piece) if gatherer.want(member) else None)
+        gatherer.end_sample()
+        if not scan.samples:
             return [Flaw("WDS025", "belongs to no sample", None)]
-        return [Flaw(f.rule, f.message, f.offset) for f in self._findings([facts])]
-
-    def flaws_together(self, samples: Sequence[SampleScan]) -> dict[int, Flaw]:
-        """Return what validation has against good samples in one shard, by the header that it names."""
-        return {f.offset: Flaw(f.rule, f.message, f.offset) for f in self._findings(samples) if f.offset is not None}
+        return [Flaw(f.rule, f.message, f.offset) for f in check_scan(scan) if f.severity != "note"]
 
     def are_equal(self, one: Piece, other: Piece) -> bool:
         """Tell whether two pieces have the same bytes."""
         return one.size == other.size and (one.offset == other.offset or self._hash(one) == self._hash(other))
 
-    def _findings(self, samples: Sequence[SampleScan]) -> list[Finding]:
-        scan = ShardScan(shard=self._shard, expected=self._expected, decoded=self._decode, ending=Ending(zero_blocks=2))
-        scan.samples.update((sample.key, sample) for sample in samples)
-        return [finding for finding in check_scan(scan) if finding.severity != "note"]
-
-    def _picture(self, piece: Piece) -> PictureFacts | PictureError:
-        content = self._read(piece)
-        if content is None:
-            return PictureError(f"{piece.size} bytes, more than a picture may have ({_MAX_CONTENT_BYTES})", "WDS042")
-        try:
-            return picture_facts(content, max_pixels=self._max_pixels, decode=self._decode)
-        except PictureError as error:
-            # A new one, without the traceback that would hold on to every broken picture's bytes.
-            return PictureError(error.reason, error.rule)
-
-    def _read(self, piece: Piece) -> bytes | None:
-        """Return the content, None where it would fill the memory."""
-        if piece.size > _MAX_CONTENT_BYTES:
-            return None
+    def _read(self, piece: Piece) -> bytes:
         data = b""
         while len(data) < piece.size and (
             more := os.pread(self._descriptor, piece.size - len(data), piece.offset + len(data))

@@ -17,7 +17,6 @@ from shardkit.errors import printable
 from shardkit.judgement import Flaw, Judge, Piece, has_all
 from shardkit.keys import LABEL_EXTENSION, SampleKey, is_hidden, picture_extension, split_name
 from shardkit.salvage import Salvage
-from shardkit.scan import SampleScan
 from shardkit.walk import Member
 
 __all__ = ["Action", "Change", "Doubles", "Dropped", "MendedSample", "Mending", "plan_mending"]
@@ -58,12 +57,11 @@ class Dropped:
 
 @dataclass(slots=True)
 class MendedSample:
-    """A sample put together: its key, its pieces in order, in how many places they stood, what the rules see of it."""
+    """A sample put together: its key, its pieces in order, and in how many places they stood."""
 
     key: str
     pieces: list[Piece]
     places: int = 1
-    facts: SampleScan | None = None
 
     @property
     def offset(self) -> int:
@@ -126,12 +124,12 @@ def plan_mending(found: Salvage, *, judge: Judge, doubles: Doubles) -> Mending:
     by_key: dict[SampleKey, list[MendedSample]] = {}
     for key, versions in _versions(_candidates(found, plan)):
         by_key.setdefault(key, []).extend(versions)
-    taken: set[str] = set(by_key)
+    taken = {key.casefold() for key in by_key}
     for versions in by_key.values():
         _settle(plan, versions, judge=judge, doubles=doubles, taken=taken)
     plan.samples.sort(key=lambda sample: sample.offset)
     _settle_cut(plan, found)
-    _settle_together(plan, judge=judge)
+    _settle_case(plan, doubles=doubles, taken=taken)
     plan.changes.sort(key=lambda change: -1 if change.offset is None else change.offset)
     plan.dropped.sort(key=lambda dropped: dropped.offset)
     return plan
@@ -267,8 +265,7 @@ def _settle(
 def _judged(plan: Mending, version: MendedSample, *, judge: Judge) -> list[Flaw]:
     """Return what is wrong with a version; members that it can do without are dropped, if only they are wrong."""
     while True:
-        version.facts = judge.facts(version.key, version.pieces)
-        flaws = judge.flaws(version.facts)
+        flaws = judge.flaws(version.pieces)
         pictured = version.picture
         extras = {
             piece.header_offset: piece
@@ -299,7 +296,8 @@ def _settle_double(
         piece for piece in version.pieces if piece.extension in kept and judge.are_equal(piece, kept[piece.extension])
     ]
     if taken is not None and len(same) < len(version.pieces):
-        _rename(plan, version, taken=taken)
+        _rename(plan, version, rule="WDS004", taken=taken)
+        _keep(plan, version)
         return
     for piece in version.pieces:
         twin = kept.get(piece.extension)
@@ -314,19 +312,15 @@ def _settle_double(
         plan.drop(piece, rule="WDS004", reason=reason)
 
 
-def _rename(plan: Mending, version: MendedSample, *, taken: set[str]) -> None:
-    """Keep a double under the first free key: ``KEY_2``, ``KEY_3`` and so on."""
-    old = version.key
-    key = next(name for number in count(2) if (name := f"{old}_{number}") not in taken)
-    taken.add(key)
+def _rename(plan: Mending, sample: MendedSample, *, rule: str, taken: set[str]) -> None:
+    """Give a sample the first free key: ``KEY_2``, ``KEY_3`` and so on; no other has it, in whatever case."""
+    old = sample.key
+    key = next(name for number in count(2) if (name := f"{old}_{number}").casefold() not in taken)
+    taken.add(key.casefold())
     message = f"'{printable(old)}' is taken by another sample: now '{printable(key)}'"
-    plan.changes.append(Change("renamed", "WDS004", message, old, version.offset))
-    version.key = key
-    version.pieces = [replace(piece, name=key + piece.name[len(old) :]) for piece in version.pieces]
-    if version.facts is not None:
-        version.facts.key = SampleKey(key)
-        version.facts.parts = [replace(part, name=key + part.name[len(old) :]) for part in version.facts.parts]
-    _keep(plan, version)
+    plan.changes.append(Change("renamed", rule, message, old, sample.offset))
+    sample.key = key
+    sample.pieces = [replace(piece, name=key + piece.name[len(old) :]) for piece in sample.pieces]
 
 
 def _settle_cut(plan: Mending, found: Salvage) -> None:
@@ -358,21 +352,20 @@ def _fields(sample: MendedSample) -> set[str]:
     return {"a picture" if extension == sample.picture else extension for extension in sample.extensions}
 
 
-def _settle_together(plan: Mending, *, judge: Judge) -> None:
-    """Drop samples that are good alone and that validation still has something against in one shard."""
-    while True:
-        flaws = judge.flaws_together([sample.facts for sample in plan.samples if sample.facts is not None])
-        kept = []
-        for sample in plan.samples:
-            flaw = next((flaws[p.header_offset] for p in sample.pieces if p.header_offset in flaws), None)
-            if flaw is None:
-                kept.append(sample)
-                continue
+def _settle_case(plan: Mending, *, doubles: Doubles, taken: set[str]) -> None:
+    """Drop or rename samples whose keys differ from that of an earlier one in case alone."""
+    first: dict[str, MendedSample] = {}
+    kept = []
+    for sample in plan.samples:
+        other = first.setdefault(sample.key.casefold(), sample)
+        if other is not sample and doubles == "drop":
             for piece in sample.pieces:
-                plan.drop(piece, rule=flaw.rule, reason=_about(flaw, piece))
-        if len(kept) == len(plan.samples):
-            return
-        plan.samples = kept
+                plan.drop(piece, rule="WDS028", reason=f"differs from '{printable(other.key)}' in case alone")
+            continue
+        if other is not sample:
+            _rename(plan, sample, rule="WDS028", taken=taken)
+        kept.append(sample)
+    plan.samples = kept
 
 
 def _about(flaw: Flaw, piece: Piece) -> str:

@@ -19,6 +19,7 @@ from typing import BinaryIO, Literal
 
 from shardkit.atomic import atomic_file
 from shardkit.errors import ManifestError, OutputExistsError, PackError
+from shardkit.gunzip import GZIP_MAGIC
 from shardkit.header import BLOCK_BYTES
 from shardkit.index import build_index, file_checksum, index_path_of, write_index
 from shardkit.judgement import Judge
@@ -32,7 +33,6 @@ from shardkit.scratch import scratch_file, unpack
 
 __all__ = ["RepairConfig", "RepairReport", "repair_shards"]
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_SUFFIXES = {".tar.gz": ".tar", ".tgz": ".tar"}
 
 
@@ -192,16 +192,16 @@ def _plain(path: str, *, folder: Path | None, name: str, stack: ExitStack) -> tu
     """
     if path != "-":
         with open(path, "rb") as file:
-            if file.read(len(_GZIP_MAGIC)) != _GZIP_MAGIC:
+            if file.read(len(GZIP_MAGIC)) != GZIP_MAGIC:
                 return Path(path), []
     if folder is None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     plain, target = stack.enter_context(scratch_file(folder, name=f"{name}-unpacked"))
     with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as stream:
-        head = stream.read(len(_GZIP_MAGIC))
+        head = stream.read(len(GZIP_MAGIC))
         reason = unpack(stream, target, ahead=head)
     target.flush()
-    changes = [Change("unpacked", "WDS012", "gzip: written as a plain tar")] if head == _GZIP_MAGIC else []
+    changes = [Change("unpacked", "WDS012", "gzip: written as a plain tar")] if head == GZIP_MAGIC else []
     if reason is not None:
         changes.append(Change("unpacked", "WDS002", f"{reason}: only what could be unpacked is there"))
     return plain, changes

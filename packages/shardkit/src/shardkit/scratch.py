@@ -16,16 +16,18 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shardkit.atomic import remove_leftovers
+from shardkit.gunzip import GZIP_MAGIC, MAX_UNPACK_RATIO
 
 __all__ = ["scratch_file", "unpack"]
 
-_GZIP_MAGIC = b"\x1f\x8b"
 # zlib's number for "gzip, with its header and checksum".
 _GZIP_WINDOW = 31
 # Small enough to go through byte by byte once, where the damage is.
 _PIECE_BYTES = 1 << 16
 # 4 MiB: a few compressed bytes can stand for a thousand times as many.
 _OUTPUT_BYTES = 1 << 22
+# Below this a ratio says nothing, as in gunzip.
+_MIN_SUSPECT_BYTES = 1 << 28
 
 
 @contextmanager
@@ -53,18 +55,18 @@ def unpack(stream: BinaryIO, file: BinaryIO, *, ahead: bytes = b"") -> str | Non
     Returns: None, or why what was unpacked is not all there is or not to be trusted; what could be had is in the file.
     """
     data = ahead or stream.read(_PIECE_BYTES)
-    while 0 < len(data) < len(_GZIP_MAGIC) and (more := stream.read(_PIECE_BYTES)):
+    while 0 < len(data) < len(GZIP_MAGIC) and (more := stream.read(_PIECE_BYTES)):
         data += more
-    if not data.startswith(_GZIP_MAGIC):
+    if not data.startswith(GZIP_MAGIC):
         while data:
             file.write(data)
             data = stream.read(_PIECE_BYTES)
         return None
-    while data.startswith(_GZIP_MAGIC):
+    while data.startswith(GZIP_MAGIC):
         reason, data = _unpack_member(stream, file, first=data)
         if reason is not None:
             return reason
-        while len(data) < len(_GZIP_MAGIC) and (more := stream.read(_PIECE_BYTES)):
+        while len(data) < len(GZIP_MAGIC) and (more := stream.read(_PIECE_BYTES)):
             data += more
     # Some writers fill the last block with zeros.
     while data and not data.strip(b"\0"):
@@ -76,6 +78,7 @@ def _unpack_member(stream: BinaryIO, file: BinaryIO, *, first: bytes) -> tuple[s
     """Unpack one gzip member; return (why it is not whole, the bytes behind it)."""
     unpacker = zlib.decompressobj(_GZIP_WINDOW)
     data = first
+    packed_bytes, start = len(first), file.tell()
     while not unpacker.eof:
         if not data:
             file.write(unpacker.flush())
@@ -86,9 +89,12 @@ def _unpack_member(stream: BinaryIO, file: BinaryIO, *, first: bytes) -> tuple[s
         except zlib.error as error:
             _unpack_up_to_damage(before, data, file=file)
             return f"the gzip stream is damaged ({error})", b""
+        if file.tell() - start > max(_MIN_SUSPECT_BYTES, MAX_UNPACK_RATIO * packed_bytes):
+            return f"gzip that unpacks to more than {MAX_UNPACK_RATIO} times its size, unpacked no further", b""
         data = unpacker.unconsumed_tail
         if not data and not unpacker.eof:
             data = stream.read(_PIECE_BYTES)
+            packed_bytes += len(data)
     return None, unpacker.unused_data + data
 
 

@@ -19,21 +19,21 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import PackError, ShardReadError, SourceError
+from shardkit.gunzip import GZIP_MAGIC
 from shardkit.keys import LABEL_EXTENSION
 from shardkit.labels import parse_label
+from shardkit.locations import is_url
 from shardkit.manifest import MANIFEST_SUFFIX, Manifest, ShardRecord, dataset_digest, read_manifest
 from shardkit.processes import process_pool
 from shardkit.reader import ShardFile
 from shardkit.scratch import scratch_file, unpack
 from shardkit.seeded import seeded_permutation
-from shardkit.shardspec import is_url
 from shardkit.sources.rows import Rows, ShardInput, join_rows, load_rows, repeated_key
 from shardkit.sources.selection import Relabelling, Selection, choose_fraction, read_keys, read_relabelling
 from shardkit.sources.source import SourceSample
 
 __all__ = ["ShardsSource", "open_shards", "reopen_shards"]
 
-_GZIP_MAGIC = b"\x1f\x8b"
 # Enough for a shuffle over some shards, and few enough for any process.
 _MAX_OPEN_SHARDS = 64
 _UNKNOWN_ORDER = "not known"
@@ -279,7 +279,7 @@ def _located(path: str, *, unpack_to: Path | None, prefix: str, stack: ExitStack
     if is_url(path):
         raise PackError(f"{path}: only local shards are read here. Fetch it first")
     with open(path, "rb") as file:
-        if file.read(len(_GZIP_MAGIC)) != _GZIP_MAGIC:
+        if file.read(len(GZIP_MAGIC)) != GZIP_MAGIC:
             return ShardInput(location=path, path=Path(path))
         if unpack_to is None:
             raise PackError(f"{path}: gzip, which a plan cannot name. Unpack it first: gunzip -k {path}")
