@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -130,3 +132,18 @@ class TestOutput:
         two = list(repair_shards(paths, RepairConfig(folder=tmp_path / "out", on_exists="overwrite"), jobs=2))
         assert one == two
         assert quarantine_path(tmp_path / "out" / "s-2.tar").exists()
+
+    def test_a_disk_that_fills_up_leaves_the_old_shard_and_nothing_half_made(self, tmp_path: Path) -> None:
+        path = tmp_path / "s.tar"
+        data = tar_bytes(sample_members(60, size=(200, 200))) + b"text"
+        path.write_bytes(data)
+        limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000));"
+        script = limit + (
+            "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+            "from shardkit import RepairConfig, repair_shards;"
+            "list(repair_shards([sys.argv[1]], RepairConfig(folder=None)))"
+        )
+        ended = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=False)
+        assert "OSError" in ended.stderr
+        assert path.read_bytes() == data
+        assert [entry.name for entry in tmp_path.rglob("*") if entry.is_file()] == ["s.tar"]

@@ -163,3 +163,37 @@ def test_whatever_the_damage_the_result_is_clean_and_every_member_is_accounted_f
         else:
             assert kept[key] == {"jpg": jpeg_bytes(number), "cls": str(number).encode()}
     assert mixed or [key for key in kept if key in undamaged] == undamaged
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    edits=st.lists(
+        st.tuples(st.floats(0, 1), st.sampled_from(["flip", "cut out", "insert", "repeat"]), st.binary(max_size=700)),
+        max_size=6,
+    ),
+    packed=st.booleans(),
+)
+def test_any_bytes_are_survived_and_what_comes_out_is_clean(
+    tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[float, str, bytes]], packed: bool
+) -> None:
+    data = tar_bytes(sample_members(3), format=1) + tar_bytes([("x.jpg", jpeg_bytes(7)), ("x.cls", b"7")])
+    for where, kind, piece in edits:
+        at = int(where * len(data))
+        end = at + len(piece)
+        data = {
+            "flip": data[:at] + bytes(a ^ b for a, b in zip(piece, data[at:end], strict=False)) + data[end:],
+            "cut out": data[:at] + data[end:],
+            "insert": data[:at] + piece + data[at:],
+            "repeat": data[:at] + data[at : at + 1024] * 2 + data[at:],
+        }[kind]
+    report = repair_bytes(gzip.compress(data) if packed else data, tmp_path_factory.mktemp("any"))
+    assert not report.output or is_clean(report.output)
+    known = {content for _, content in sample_members(3)} | {jpeg_bytes(7), b"7"}
+    if report.output and not edits:
+        assert {c for sample in samples_of(report.output).values() for c in sample.values()} == known
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.binary(max_size=3000))
+def test_what_is_no_tar_at_all_is_survived(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    assert not repair_bytes(data, tmp_path_factory.mktemp("none")).saved

@@ -1,7 +1,8 @@
 """Write a damaged shard anew: its whole samples, byte for byte, in one that validates clean; the rest in quarantine.
 
 Owns where the new shard goes and what else must change with it. What is found is in ``salvage``, what becomes of it in
-``mending``. Two passes over the file; memory is a few hundred bytes a member and one sample.
+``mending``. What is only wrong between samples (one picture under two labels, classes in runs) stays: nobody can say
+which one is right. Two passes over the file; memory is a few hundred bytes a member and one sample.
 """
 
 from __future__ import annotations
@@ -174,11 +175,17 @@ def _write(report: RepairReport, plan: Mending, *, file: BinaryIO, target: Path,
             replace=config.folder is not None and config.on_exists == "overwrite",
         )
     replaced = config.folder is None or config.on_exists == "overwrite"
-    with atomic_file(target, replace=replaced) as shard:
-        for sample in plan.samples:
-            for piece in sample.pieces:
-                write_member(shard, piece.name, file=file, offset=piece.offset, size=piece.size, shard=report.shard)
-        shard.write(bytes(2 * BLOCK_BYTES))
+    try:
+        with atomic_file(target, replace=replaced) as shard:
+            for sample in plan.samples:
+                for piece in sample.pieces:
+                    write_member(shard, piece.name, file=file, offset=piece.offset, size=piece.size, shard=report.shard)
+            shard.write(bytes(2 * BLOCK_BYTES))
+    except BaseException:
+        # The shard is as it was: all is there still, and the next try must not find its place taken.
+        if quarantine is not None:
+            quarantine.unlink(missing_ok=True)
+        raise
     index = Path(index_path_of(str(target)))
     if index.exists():
         write_index(build_index(target), index)
