@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from shardkit.marks import NO_LABEL, SampleMarks, mark_samples, names_at
-from shardkit.scan import scan_shard
+from shardkit.scan import ShardScan, scan_shard
 from shardkit.summary import summarize
 from shardkit.together import check_together
-from shardkit.validate import ShardReport, ShardScan
+from shardkit.validate import ShardReport
 from tests.helpers.shards import layout, sample_members, write_samples, write_shard
 
 
