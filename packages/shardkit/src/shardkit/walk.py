@@ -33,6 +33,10 @@ _KINDS: dict[bytes, MemberKind] = {
     b"3": "device", b"4": "device", b"5": "folder", b"6": "fifo", GNU_SPARSE: "sparse file",
 }  # fmt: skip
 _ZERO_BLOCK = bytes(BLOCK_BYTES)
+# 64 KiB: what is passed over is read in such pieces.
+_PIECE_BYTES = 1 << 16
+_ZEROS = bytes(_PIECE_BYTES)
+_CHECKSUM_BYTES = frozenset(b"01234567 \0")
 _EXTENSIONS = frozenset((b"L", b"K", b"x", b"g"))
 _NO_RECORDS: dict[str, bytes] = {}
 # Real ones come as two or three; a million of them would be read before the first name.
@@ -253,10 +257,8 @@ class ShardWalk:
         zero_blocks = 2 if second == _ZERO_BLOCK else 1
         if zero_blocks == 1 and second:
             self._source.put_back(second)
-        while block := self._source.take(BLOCK_BYTES):
-            if block.strip(b"\0"):
-                break
-        else:
+        block = self._skip_zeros()
+        if not block:
             return Ending(zero_blocks=zero_blocks)
         offset = self._source.position - len(block)
         try:
@@ -268,16 +270,33 @@ class ShardWalk:
         self._source.put_back(block)
         return Ending(zero_blocks=zero_blocks, trailing_offset=offset, next_archive=True)
 
+    def _skip_zeros(self) -> bytes:
+        """Pass over zeros and take the first block that holds anything else; none at the end."""
+        while piece := self._source.take(_PIECE_BYTES):
+            if piece != _ZEROS[: len(piece)]:
+                first = (len(piece) - len(piece.lstrip(b"\0"))) // BLOCK_BYTES * BLOCK_BYTES
+                self._source.put_back(piece[first:])
+                return self._source.take(BLOCK_BYTES)
+        return b""
+
     def _seek_header(self) -> bool:
         """Go on to the next block that is a whole header; False where there is none."""
-        while len(block := self._source.take(BLOCK_BYTES)) == BLOCK_BYTES:
-            try:
-                parse_header(block)
-            except HeaderError:
-                continue
-            self._source.put_back(block)
-            return True
+        while piece := self._source.take(_PIECE_BYTES):
+            for offset in range(0, len(piece) - BLOCK_BYTES + 1, BLOCK_BYTES):
+                # Nearly all other blocks are told by two bytes: a name begins with any but NUL, and the middle of a
+                # checksum is a digit, or what fills it up.
+                if piece[offset] and piece[offset + 151] in _CHECKSUM_BYTES and self._is_header(piece, offset):
+                    self._source.put_back(piece[offset:])
+                    return True
         return False
+
+    @staticmethod
+    def _is_header(piece: bytes, offset: int) -> bool:
+        try:
+            parse_header(piece[offset : offset + BLOCK_BYTES])
+        except HeaderError:
+            return False
+        return True
 
     def _not_a_tar(self, block: bytes, cause: HeaderError) -> ShardReadError:
         head = block + self._source.take((1 << 16) - len(block))
