@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from shardkit import FolderSource, Manifest, PackConfig, open_folder, pack, plan_shards
+from shardkit import Manifest, PackConfig, Source, open_folder, pack, plan_shards
 from tests.helpers.shards import jpeg_bytes
 
 __all__ = ["image_folder", "pack_folder"]
@@ -21,7 +21,7 @@ def image_folder(folder: Path, *, classes: tuple[str, ...] = ("n01", "n02", "n03
 
 
 def pack_folder(
-    source: FolderSource | Path,
+    source: Source | Path,
     out: Path,
     *,
     num_shards: int = 3,
@@ -29,7 +29,7 @@ def pack_folder(
     on_exists: Literal["fail", "resume", "overwrite"] = "fail",
     on_error: Literal["stop", "skip"] = "stop",
 ) -> Manifest:
-    """Pack an image folder into shards of prefix ``t``."""
+    """Pack an image folder, or another source, into shards of prefix ``t``."""
     opened = open_folder(source) if isinstance(source, Path) else source
     config = PackConfig(folder=out, prefix="t", jobs=jobs, on_exists=on_exists, on_error=on_error)
     plan = plan_shards(opened, prefix="t", num_shards=num_shards)

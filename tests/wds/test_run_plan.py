@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.cli import Ended, invoke, started_wds
+from tests.helpers.cli import Ended, invoke, processes_of_session, started_wds, wait_until
 from tests.helpers.folders import image_folder
 
 MANIFEST = "imagenet-train.manifest.json"
@@ -74,6 +74,24 @@ def test_slices_that_run_at_the_same_time_end_like_one_packing(tmp_path: Path, u
             _, stderr = process.communicate(timeout=100)
             assert process.returncode == 0, stderr
     assert contents(plan.parent) == undisturbed
+
+
+def test_slices_that_were_killed_are_run_again_and_end_like_one_packing(tmp_path: Path) -> None:
+    args = ("--count", 12, "--shard-size", 10, "--size", "200x150", "--classes", 3, "--jobs", 1)
+    assert invoke("make-shards", *args, "--out", tmp_path / "whole").code == 0
+    assert invoke("make-shards", *args, "--out", tmp_path / "out", "--plan-only").code == 0
+    plan = tmp_path / "out" / "imagenet-train.plan.json"
+    with contextlib.ExitStack() as stack:
+        running = [
+            stack.enter_context(started_wds("run-plan", plan, "--slice", f"{n}/2", "--jobs", n, cwd=tmp_path))
+            for n in (1, 2)
+        ]
+        assert wait_until(lambda: len(list(plan.parent.glob("*.tar"))) > 1)
+        for process in running:
+            process.kill()
+    assert wait_until(lambda: not any(processes_of_session(process.pid) for process in running))
+    assert [run(plan, "--slice", f"{n}/2").code for n in (1, 2)] == [0, 0]
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 def test_running_a_finished_plan_again_changes_nothing(tmp_path: Path, undisturbed: dict[str, bytes]) -> None:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["run_plan"]
 
 _JOBS = min(os.cpu_count() or 1, 8)
-_SUFFIX = ".plan.json"
 
 PlanFile = Annotated[
     Path, typer.Argument(metavar="PLAN", help="The plan that wds make-shards --plan-only wrote, in its folder.")
@@ -32,11 +31,16 @@ def run_plan(plan: PlanFile, part: Part = "1/1", jobs: Jobs = _JOBS, as_json: As
     import shardkit
 
     slice_of_it = shardkit.parse_slice(part)
-    if not plan.exists() and (finished := _manifest_of(plan)) is not None:
-        config = shardkit.PackConfig(folder=plan.parent, prefix=plan.name.removesuffix(_SUFFIX))
-        pack_view.result(shardkit.read_manifest(finished), config, ignored=0, as_json=as_json)
+    try:
+        written = shardkit.read_plan(plan)
+    except FileNotFoundError:
+        prefix = plan.name.removesuffix(shardkit.PLAN_SUFFIX)
+        config = shardkit.PackConfig(folder=plan.parent, prefix=prefix)
+        if prefix == plan.name or not config.manifest_path.exists():
+            raise
+        # Finished: the manifest has taken the plan's place.
+        pack_view.result(shardkit.read_manifest(config.manifest_path), config, ignored=0, as_json=as_json)
         return
-    written = shardkit.read_plan(plan)
     source = shardkit.reopen_source(written.recipe)
     config = written.config(plan.parent, jobs=jobs)
     total = len(slice_of_it.shards(written))
@@ -46,12 +50,6 @@ def run_plan(plan: PlanFile, part: Part = "1/1", jobs: Jobs = _JOBS, as_json: As
         _print_part(slice_of_it, written, folder=plan.parent, as_json=as_json)
     else:
         pack_view.result(manifest, config, ignored=getattr(source, "ignored", 0), as_json=as_json)
-
-
-def _manifest_of(plan: Path) -> Path | None:
-    """Return the manifest that has taken the plan's place, if it has."""
-    manifest = plan.with_name(plan.name.removesuffix(_SUFFIX) + ".manifest.json")
-    return manifest if plan.name.endswith(_SUFFIX) and manifest.exists() else None
 
 
 def _print_part(part: Slice, plan: WrittenPlan, *, folder: Path, as_json: bool) -> None:

@@ -50,7 +50,7 @@ from shardkit.manifest import (
 )
 from shardkit.mending import Change
 from shardkit.pack import pack, prepare, run_plan
-from shardkit.pack_config import PackConfig, existing_output
+from shardkit.pack_config import PLAN_SUFFIX, PackConfig, existing_output
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
 from shardkit.plan import Slice, WrittenPlan, parse_slice, plan_of, read_plan, reopen_source, write_plan
 from shardkit.quarantine import change_document
@@ -90,6 +90,7 @@ __all__ = [
     "MANIFEST_SUFFIX",
     "MAX_PIXELS",
     "PICTURE_EXTENSIONS",
+    "PLAN_SUFFIX",
     "RULES",
     "Change",
     "CheckOptions",

@@ -18,6 +18,7 @@ from shardkit.errors import (
     OutputExistsError,
     PackError,
     PlanFileError,
+    SourceError,
     UnfinishedPackingError,
     UnusableSourcesError,
 )
@@ -43,7 +44,9 @@ def pack(
         UnfinishedPackingError where it could be resumed. UnusableSourcesError: naming them. PackError: an empty plan,
         or output that cannot be resumed. WorkerDiedError. OSError.
     """
-    _make_folder(config, plan)
+    _require_shards(plan)
+    _require_good(source, plan, config=config)
+    _make_folder(config)
     with exclusive(config.folder, name=config.prefix):
         written = plan_of(source, plan, config=config)
         began_before = _make_room(config, written)
@@ -72,7 +75,9 @@ def prepare(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig) ->
 
     Raises: OutputExistsError: output is there, as for :func:`pack`. PackError: an empty plan. OSError.
     """
-    _make_folder(config, plan)
+    _require_shards(plan)
+    _require_good(source, plan, config=config)
+    _make_folder(config)
     with exclusive(config.folder, name=config.prefix):
         written = plan_of(source, plan, config=config)
         _make_room(config, written)
@@ -99,7 +104,8 @@ def run_plan(
     """
     if differences := plan.differences(plan_of(source, plan.shards, config=config)):
         raise PlanFileError(f"changed since the plan was written: {'; '.join(differences)}. Write the plan again")
-    _make_folder(config, plan.shards)
+    _require_good(source, part.shards(plan), config=config)
+    _make_folder(config)
     with shared(config.folder, name=config.prefix):
         with _one_at_a_time(config):
             if (manifest := _finished_before(config, plan)) is not None:
@@ -128,10 +134,29 @@ def run_plan(
             return _finish(source, everything, config=config, finished=there)
 
 
-def _make_folder(config: PackConfig, plan: Sequence[ShardPlan]) -> None:
-    """Make the folder of a packing that has shards."""
+def _require_shards(plan: Sequence[ShardPlan]) -> None:
     if not plan:
         raise PackError("no shards to pack")
+
+
+def _require_good(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig) -> None:
+    """Raise UnusableSourcesError for sources that are bad already when they are listed, where such are to stop it.
+
+    They are told before anything is packed; what only reading finds comes when all has been read.
+    """
+    if config.on_error == "skip":
+        return
+    unusable = []
+    for number in (number for shard in plan for number in shard.samples if source.content_sizes(number) == ()):
+        try:
+            source.sample(number)
+        except SourceError as error:
+            unusable.append(str(error))
+    if unusable:
+        raise UnusableSourcesError(_describe(unusable))
+
+
+def _make_folder(config: PackConfig) -> None:
     if config.folder.exists() and not config.folder.is_dir():
         raise PackError(f"{config.folder}: not a folder. Name a folder for the shards")
     config.folder.mkdir(parents=True, exist_ok=True)
@@ -213,7 +238,7 @@ def _make_room(config: PackConfig, plan: WrittenPlan) -> bool:
 
 def _require_same(config: PackConfig, plan: WrittenPlan) -> None:
     """Raise OutputExistsError unless what is there is of this very plan, finished or not."""
-    if _finished_before(config, plan) is not None:
+    if not config.plan_path.exists() and _manifest_of(config, plan) is not None:
         return
     where = f"{config.folder}: '{config.prefix}' there is not what was asked for"
     remedy = "Overwrite it (--on-exists overwrite), or choose another folder or prefix"
@@ -240,14 +265,21 @@ def _differences(config: PackConfig, plan: WrittenPlan) -> list[str]:
 
 def _finished_before(config: PackConfig, plan: WrittenPlan) -> Manifest | None:
     """Return the manifest where this very plan was finished, and its shards are there still, by their sizes."""
-    if config.plan_path.exists() or not config.manifest_path.exists():
+    manifest = None if config.plan_path.exists() else _manifest_of(config, plan)
+    if manifest is None:
         return None
-    with contextlib.suppress(ManifestError, FileNotFoundError):
+    paths = {config.folder / shard.name: shard.num_bytes for shard in manifest.shards}
+    there = all(path.exists() and path.stat().st_size == num_bytes for path, num_bytes in paths.items())
+    return manifest if there else None
+
+
+def _manifest_of(config: PackConfig, plan: WrittenPlan) -> Manifest | None:
+    """Return the manifest that is there, if it is that of this very plan."""
+    try:
         manifest = read_manifest(config.manifest_path)
-        sizes = {shard.name: (config.folder / shard.name).stat().st_size for shard in manifest.shards}
-        if plan.made(manifest) and all(sizes[shard.name] == shard.num_bytes for shard in manifest.shards):
-            return manifest
-    return None
+    except (ManifestError, FileNotFoundError):
+        return None
+    return manifest if plan.made(manifest) else None
 
 
 def _describe(unusable: Sequence[str]) -> str:

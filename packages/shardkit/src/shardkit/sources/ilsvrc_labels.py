@@ -33,25 +33,29 @@ def read_ground_truth(
         raise PackError(
             f"{ground_truth}: {len(rows)} lines for {len(names)} pictures of the val archive. One of them is not whole"
         )
-    wnids = (
-        _by_name(ground_truth, rows, names=names)
-        if len(rows[0][1]) > 1
-        else _by_number(ground_truth, rows, names=names)
-    )
-    if any(word.isdecimal() for word in wnids):
-        if by_id is None:
-            raise PackError(
-                f"{ground_truth}: ids, whose order only the development kit's table knows (meta.mat). Give it as text, "
-                "a line an id: '1 n02119789 ..' (--synsets)"
-            )
-        wnids = [by_id.get(word.lstrip("0"), word) for word in wnids]
-    for (line, _), wnid in zip(rows, wnids, strict=True):
-        if _WNID.fullmatch(wnid) is None:
-            raise PackError(f"{ground_truth}: line {line}: '{printable(wnid)}' is no WordNet id, nor an id of a class")
+    rows = [
+        (line, [*words[:-1], _wnid(words[-1], by_id, where=f"{ground_truth}: line {line}")]) for line, words in rows
+    ]
+    assign = _by_name if len(rows[0][1]) > 1 else _by_number
+    wnids = assign(ground_truth, rows, names=names)
     classes = tuple(sorted(set(by_id.values()) if by_id is not None else set(wnids)))
     if strange := sorted(set(wnids) - set(classes)):
         raise PackError(f"{ground_truth}: {', '.join(strange[:10])}: not in {synsets}")
     return wnids, classes
+
+
+def _wnid(word: str, by_id: Mapping[str, str] | None, *, where: str) -> str:
+    """Return the WordNet id that a word is, or that it is the kit's id of."""
+    if word.isdecimal():
+        if by_id is None:
+            raise PackError(
+                f"{where}: ids, whose order only the development kit's table knows (meta.mat). Give it as text, a line "
+                "an id: '1 n02119789 ..' (--synsets)"
+            )
+        word = by_id.get(word.lstrip("0"), word)
+    if _WNID.fullmatch(word) is None:
+        raise PackError(f"{where}: '{printable(word)}' is no WordNet id, nor an id of a class")
+    return word
 
 
 def _by_number(ground_truth: Path, rows: list[tuple[int, list[str]]], *, names: Mapping[str, int]) -> list[str]:
