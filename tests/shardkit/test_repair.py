@@ -141,9 +141,17 @@ class TestOutput:
         script = limit + (
             "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
             "from shardkit import RepairConfig, repair_shards;"
-            "list(repair_shards([sys.argv[1]], RepairConfig(folder=None)))"
+            "print(next(repair_shards([sys.argv[1]], RepairConfig(folder=None))).error)"
         )
         ended = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=False)
-        assert "OSError" in ended.stderr
+        assert ended.stdout.strip().endswith("File too large"), ended.stderr
         assert path.read_bytes() == data
         assert [entry.name for entry in tmp_path.rglob("*") if entry.is_file()] == ["s.tar"]
+
+    def test_a_shard_that_cannot_be_read_keeps_no_other_from_being_repaired(self, tmp_path: Path) -> None:
+        (tmp_path / "folder.tar").mkdir()
+        (tmp_path / "s.tar").write_bytes(tar_bytes(sample_members(2)) + b"text")
+        paths = [str(tmp_path / name) for name in ("folder.tar", "s.tar")]
+        bad, good = repair_shards(paths, RepairConfig(folder=tmp_path / "out"))
+        assert (bad.saved, good.saved) == (False, True)
+        assert "Is a directory" in str(bad.error)

@@ -84,7 +84,9 @@ def repair(
 
 
 def _print_report(report: RepairReport) -> None:
-    if not report.saved:
+    if report.error is not None:
+        print_line(f"{report.shard}: left as it was: {report.error}")
+    elif not report.saved:
         print_line(f"{report.shard}: no whole sample, nothing could be saved")
     elif not report.changes:
         written = f", copied to {report.output}" if report.output else ""
@@ -134,5 +136,6 @@ def _as_document(report: RepairReport) -> Mapping[str, object]:
         "quarantine": report.quarantine,
         "samples": report.num_samples,
         "saved": report.saved,
+        "error": report.error,
         "changes": [change_document(change) for change in report.changes],
     }

@@ -61,7 +61,8 @@ class RepairReport:
     """What was (in a dry run: would be) done to one shard.
 
     ``output``, ``quarantine``: paths of what was written, None where nothing was. ``num_samples``: whole ones in the
-    repaired shard. ``changes``: in the order of the file; none where there was nothing to repair.
+    repaired shard. ``changes``: in the order of the file; none where there was nothing to repair. ``error``: why the
+    file could not be read or the new one not written; all is as it was then.
     """
 
     shard: str
@@ -69,6 +70,7 @@ class RepairReport:
     quarantine: str | None
     num_samples: int
     changes: tuple[Change, ...]
+    error: str | None = None
 
     @property
     def saved(self) -> bool:
@@ -80,7 +82,7 @@ def repair_shards(paths: Sequence[str], config: RepairConfig, *, jobs: int = 1) 
     """Repair shards (local paths, or ``-``) and yield a report of each, in the order given.
 
     Raises: PackError: two shards would become one, a gzip's name in place, or (OutputExistsError) output is there; all
-        before the first is touched. ShardReadError, OSError: a file cannot be read or written. WorkerDiedError.
+        before the first is touched. WorkerDiedError.
     """
     targets = _targets(paths, config)
     tasks = [(path, target, config) for path, target in zip(paths, targets, strict=True)]
@@ -131,7 +133,16 @@ def _require_room(path: str, target: Path, *, config: RepairConfig) -> None:
 
 
 def _repair_one(task: tuple[str, Path, RepairConfig]) -> RepairReport:
+    """Repair one shard; what is wrong with this one keeps no other from being repaired."""
     path, target, config = task
+    try:
+        return _repair(path, target, config=config)
+    except OSError as error:
+        reason = f"{error.filename or path}: {error.strerror}" if error.strerror else str(error)
+        return RepairReport(shard=path, output=None, quarantine=None, num_samples=0, changes=(), error=reason)
+
+
+def _repair(path: str, target: Path, *, config: RepairConfig) -> RepairReport:
     folder = target.parent
     if not config.dry_run:
         folder.mkdir(parents=True, exist_ok=True)
