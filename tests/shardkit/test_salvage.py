@@ -149,3 +149,19 @@ class TestBytes:
         place = layout(data)[-1]
         report = repair_bytes(data[: place.content + 3000], tmp_path)
         assert list(samples_of(report.output)) == ["000000", "000001"]
+
+
+HOSTILE = {
+    "sizes beyond the end": raw_member(b"liar.jpg", fields={124: b"77777777777\0"}) * 3000,
+    "every other header broken": (b"\xff" * 512 + raw_member(b"liar.jpg", fields={124: b"77777777777\0"})) * 1500,
+    "archives and text in turn": (raw_member(b"a.txt", b"x") + bytes(1024) + b"text" * 128) * 1000,
+    "nothing but magic": b"ustar" * 200_000,
+    "nothing but extended headers": raw_member(b"x", b"11 path=xx\n", fields={156: b"x"}) * 3000,
+    "one name over and over": raw_member(b"a.jpg", b"x") * 3000 + raw_member(b"a.cls", b"x") * 3000 + bytes(1024),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_shard_takes_time_in_proportion_to_its_size_and_hides_no_sample(tmp_path: Path, kind: str) -> None:
+    report = repair_bytes(HOSTILE[kind] + tar_bytes(sample_members(2)), tmp_path, doubles="rename")
+    assert list(samples_of(report.output)) == ["000000", "000001"]

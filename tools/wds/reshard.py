@@ -56,8 +56,7 @@ def reshard(
 ) -> None:
     """Write the samples of shards into new shards: split, merge, filter, sample, relabel, re-encode, shuffle.
 
-    Bytes are kept as they are unless re-encoding is asked for. Gzip is unpacked. Killed, it goes on with --on-exists
-    resume, and ends with the same bytes.
+    Bytes are kept unless re-encoding is asked for; gzip is unpacked. Killed, it goes on: --on-exists resume.
     """
     from shardkit import PackConfig, Selection, parse_labels
 

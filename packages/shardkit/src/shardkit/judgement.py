@@ -68,6 +68,8 @@ class Judge:
         self._shard = shard
         self._expected = Expectation(num_classes=num_classes)
         self._options = ScanOptions(decode=decode, max_pixels=max_pixels)
+        # The last hash: a piece may have thousands of doubles.
+        self._hashed: tuple[tuple[int, int], bytes] = ((-1, -1), b"")
 
     def flaws(self, pieces: Sequence[Piece]) -> list[Flaw]:
         """Return what makes validation warn of these as one sample, or call it broken; nothing where it is good."""
@@ -84,8 +86,8 @@ class Judge:
         return [Flaw(f.rule, f.message, f.offset) for f in check_scan(scan) if f.severity != "note"]
 
     def are_equal(self, one: Piece, other: Piece) -> bool:
-        """Tell whether two pieces have the same bytes."""
-        return one.size == other.size and (one.offset == other.offset or self._hash(one) == self._hash(other))
+        """Tell whether two pieces have the same bytes; quick for many against the same ``other``."""
+        return one.size == other.size and (one.offset == other.offset or self._computed_hash(one) == self._hash(other))
 
     def _read(self, piece: Piece) -> bytes:
         data = b""
@@ -96,6 +98,12 @@ class Judge:
         return data
 
     def _hash(self, piece: Piece) -> bytes:
+        place = piece.offset, piece.size
+        if place != self._hashed[0]:
+            self._hashed = place, self._computed_hash(piece)
+        return self._hashed[1]
+
+    def _computed_hash(self, piece: Piece) -> bytes:
         state = xxhash.xxh3_128()
         for start in range(piece.offset, piece.offset + piece.size, _PIECE_BYTES):
             count = min(_PIECE_BYTES, piece.offset + piece.size - start)

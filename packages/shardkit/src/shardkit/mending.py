@@ -10,7 +10,6 @@ import bisect
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import Literal
 
 from shardkit.errors import printable
@@ -29,6 +28,8 @@ Doubles = Literal["drop", "rename"]
 _MAX_LINKS = 8
 # What may have taken a part of a sample beside it.
 _DAMAGE = ("WDS002", "WDS003")
+# Parts of one key are joined over so many doubles of it; an attack has thousands, and those are set aside.
+_MAX_VERSIONS = 100
 # The first size that a plain header cannot say.
 MAX_MEMBER_BYTES = 8**11
 
@@ -124,7 +125,7 @@ def plan_mending(found: Salvage, *, judge: Judge, doubles: Doubles) -> Mending:
     by_key: dict[SampleKey, list[MendedSample]] = {}
     for key, versions in _versions(_candidates(found, plan)):
         by_key.setdefault(key, []).extend(versions)
-    taken = {key.casefold() for key in by_key}
+    taken = _TakenKeys(by_key)
     for versions in by_key.values():
         _settle(plan, versions, judge=judge, doubles=doubles, taken=taken)
     plan.samples.sort(key=lambda sample: sample.offset)
@@ -222,7 +223,8 @@ def _regrouped(places: Sequence[tuple[SampleKey, list[Piece]]]) -> Iterator[tupl
     for key, pieces in places:
         versions = by_key.setdefault(key, [])
         for part in _parted(key, pieces):
-            home = next((version for version in versions if not version.extensions & part.extensions), None)
+            near = versions[:_MAX_VERSIONS]
+            home = next((version for version in near if not version.extensions & part.extensions), None)
             if home is None:
                 versions.append(part)
             else:
@@ -245,8 +247,25 @@ def _parted(key: SampleKey, pieces: Sequence[Piece]) -> list[MendedSample]:
     return parts + spare
 
 
+class _TakenKeys:
+    """The keys of a shard in whatever case, and which number to try next for each."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._folded = {key.casefold() for key in keys}
+        self._numbers: dict[str, int] = {}
+
+    def free_key(self, key: str) -> str:
+        """Return ``KEY_2``, ``KEY_3`` and so on, the first that is not taken; it is from then on."""
+        name = key
+        while name.casefold() in self._folded:
+            self._numbers[key] = self._numbers.get(key, 1) + 1
+            name = f"{key}_{self._numbers[key]}"
+        self._folded.add(name.casefold())
+        return name
+
+
 def _settle(
-    plan: Mending, versions: Sequence[MendedSample], *, judge: Judge, doubles: Doubles, taken: set[str]
+    plan: Mending, versions: Sequence[MendedSample], *, judge: Judge, doubles: Doubles, taken: _TakenKeys
 ) -> None:
     """Keep the first good version of a key, and what is a good sample under a new key, if told; drop the others."""
     flaws = [_judged(plan, version, judge=judge) for version in versions]
@@ -288,7 +307,7 @@ def _keep(plan: Mending, version: MendedSample) -> None:
 
 
 def _settle_double(
-    plan: Mending, version: MendedSample, *, winner: MendedSample, judge: Judge, taken: set[str] | None
+    plan: Mending, version: MendedSample, *, winner: MendedSample, judge: Judge, taken: _TakenKeys | None
 ) -> None:
     """Tell of what the winner has too, byte by byte; the rest gets a key that is not ``taken``, or is dropped."""
     kept = {piece.extension: piece for piece in winner.pieces}
@@ -312,11 +331,10 @@ def _settle_double(
         plan.drop(piece, rule="WDS004", reason=reason)
 
 
-def _rename(plan: Mending, sample: MendedSample, *, rule: str, taken: set[str]) -> None:
+def _rename(plan: Mending, sample: MendedSample, *, rule: str, taken: _TakenKeys) -> None:
     """Give a sample the first free key: ``KEY_2``, ``KEY_3`` and so on; no other has it, in whatever case."""
     old = sample.key
-    key = next(name for number in count(2) if (name := f"{old}_{number}").casefold() not in taken)
-    taken.add(key.casefold())
+    key = taken.free_key(old)
     message = f"'{printable(old)}' is taken by another sample: now '{printable(key)}'"
     plan.changes.append(Change("renamed", rule, message, old, sample.offset))
     sample.key = key
@@ -352,7 +370,7 @@ def _fields(sample: MendedSample) -> set[str]:
     return {"a picture" if extension == sample.picture else extension for extension in sample.extensions}
 
 
-def _settle_case(plan: Mending, *, doubles: Doubles, taken: set[str]) -> None:
+def _settle_case(plan: Mending, *, doubles: Doubles, taken: _TakenKeys) -> None:
     """Drop or rename samples whose keys differ from that of an earlier one in case alone."""
     first: dict[str, MendedSample] = {}
     kept = []

@@ -105,12 +105,15 @@ def copy_bytes(file: BinaryIO, target: BinaryIO, *, offset: int, size: int, shar
 def _entries(dropped: Sequence[Dropped]) -> Iterator[tuple[str, Dropped, int, int]]:
     """Yield (safe name, what is dropped, byte offset, size) of every member of the quarantine."""
     taken = {_REPORT}
+    # The next number for a name that is taken: thousands may be the same.
+    following: dict[str, int] = {}
     for entry in dropped:
         for start in range(0, max(entry.size, 1), _MOST_BYTES):
-            name = _safe_name(entry.name) + (".raw" if entry.raw else "")
-            number = 2
+            plain = _safe_name(entry.name) + (".raw" if entry.raw else "")
+            name = plain
             while name in taken:
-                name, number = f"{number}/{_safe_name(entry.name)}{'.raw' if entry.raw else ''}", number + 1
+                following[plain] = following.get(plain, 1) + 1
+                name = f"{following[plain]}/{plain}"
             taken.add(name)
             yield name, entry, entry.offset + start, min(_MOST_BYTES, entry.size - start)
 

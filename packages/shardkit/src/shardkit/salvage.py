@@ -26,6 +26,9 @@ _CHECKSUM = re.compile(rb" {0,5}[0-7]{1,7}[\0 ]{1,2}")
 _CHECKSUM_AT, _CHECKSUM_END = 148, 156
 # The search begins with 4 KiB, so that damage every few blocks costs no more than it must.
 _FIRST_WINDOW, _LAST_WINDOW = 1 << 12, 1 << 20
+# Real ones come as two or three in front of a member.
+_EXTENSIONS = (b"L", b"K", b"x", b"g")
+_LONG_RUN = 500
 _ARCHIVE_SUFFIXES = (".tar", ".tgz", ".tar.gz")
 
 
@@ -104,13 +107,29 @@ def _pass_damage(file: BinaryIO, found: Salvage, *, error: ShardReadError, start
     following = None
     # What looks like a header in the rest of a tar inside the tar is a member of that one.
     if error.rule != "WDS002" or not (error.member or "").lower().endswith(_ARCHIVE_SUFFIXES):
-        following = _find_header(file, first=start + 1, aligned=start, num_bytes=found.num_bytes)
+        first = _past_extensions(file, first=start)
+        following = _find_header(file, first=max(first, start + 1), aligned=start, num_bytes=found.num_bytes)
     end = found.num_bytes if following is None else following
     if end > start:
         found.debris.append(
             Debris(offset=start, size=end - start, rule=error.rule, reason=error.reason, member=error.member)
         )
     return following
+
+
+def _past_extensions(file: BinaryIO, *, first: int) -> int:
+    """Return where a run of extended headers ends that is too long for the walk; ``first`` where there is none.
+
+    The walk would read a thousand of them again from every one of them.
+    """
+    position, num_headers = first, 0
+    while True:
+        file.seek(position)
+        block = file.read(BLOCK_BYTES)
+        if not _is_header(block) or (header := parse_header(block)).kind not in _EXTENSIONS:
+            return position if num_headers > _LONG_RUN else first
+        position += BLOCK_BYTES + padded(header.size)
+        num_headers += 1
 
 
 def _find_header(file: BinaryIO, *, first: int, num_bytes: int, aligned: int | None = None) -> int | None:
