@@ -36,6 +36,7 @@ _ZERO_BLOCK = bytes(BLOCK_BYTES)
 # 64 KiB: what is passed over is read in such pieces.
 _PIECE_BYTES = 1 << 16
 _ZEROS = bytes(_PIECE_BYTES)
+_SMALL_BYTES = 4096
 _CHECKSUM_BYTES = frozenset(b"01234567 \0")
 _EXTENSIONS = frozenset((b"L", b"K", b"x", b"g"))
 _NO_RECORDS: dict[str, bytes] = {}
@@ -197,10 +198,14 @@ class ShardWalk:
         source, size = self._source, member.size
         there = source.holds(size)
         if self._want(member) and there:
-            content = source.take(size)
+            if size <= _SMALL_BYTES:
+                # One call, where two would take longer than the copy.
+                content = source.take(-(-size // BLOCK_BYTES) * BLOCK_BYTES)[:size]
+            else:
+                content = source.take(size)
+                source.skip(-size % BLOCK_BYTES)
             length = len(content)
             if length == size:
-                source.skip(-size % BLOCK_BYTES)
                 return content
         elif there or self._on_damage is None:
             length = source.skip(padded(size))
