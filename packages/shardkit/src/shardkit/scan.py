@@ -144,10 +144,11 @@ class ShardScan:
     """What is known of one shard.
 
     ``num_bytes`` and ``checksum`` are of the file as stored, None for standard input, or where no record asks for a
-    checksum. ``following``: (byte offset, number of samples) of each further archive in the file. ``special``: all that
-    is no file, of which ``links``, and ``devices``: all but links and folders; ``hidden`` and ``beside``: members that
-    belong to no sample; ``unsafe``, ``unreadable``, ``pickled``: members whose names lead out of the folder, are no
-    visible UTF-8 text, or say that they hold a pickle. ``damage_counts``: by rule, also of damage that was not kept.
+    checksum. ``shapes``: extensions side by side, in order -> how often; ``num_apart``: places that samples have beyond
+    their first. ``following``: (byte offset, number of samples) of each further archive in the file. ``special``: all
+    that is no file, of which ``links``, and ``devices``: all but links and folders; ``hidden`` and ``beside``: members
+    that belong to no sample; ``unsafe``, ``unreadable``, ``pickled``: members whose names lead out of the folder, are
+    no visible UTF-8 text, or say that they hold a pickle. ``damage_counts``: by rule, also of damage that was not kept.
     ``explained``: keys that lack a part because it is a link or damaged. ``gzip_members``: of a local gzip file;
     ``unpack_limit``: (packed, unpacked) bytes where it was read no further. ``options``: how far it was looked at.
     """
@@ -159,6 +160,8 @@ class ShardScan:
     checksum: str | None = None
     compressed: bool = False
     samples: dict[SampleKey, SampleScan] = field(default_factory=dict)
+    shapes: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    num_apart: int = 0
     special: FirstFew[Member] = field(default_factory=FirstFew)
     links: FirstFew[Member] = field(default_factory=FirstFew)
     devices: FirstFew[Member] = field(default_factory=FirstFew)
@@ -305,6 +308,8 @@ class _Gatherer:
         else:
             sample.parts += parts
             sample.num_places += 1
+            scan.num_apart += 1
+        scan.shapes[tuple([part[1] for part in parts])] += 1
         if self._label is not None:
             size, content = self._label
             sample.label_content = b"(%d bytes)" % size if content is None else content[:_LABEL_BYTES]

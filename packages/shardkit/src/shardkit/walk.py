@@ -115,6 +115,12 @@ class ShardWalk:
         header = self._next_header()
         if header is None:
             return None
+        if _KINDS.get(header.kind) == "file" and not header.linkname:
+            # Nearly every member is such a one. tuple.__new__ is what Member() calls, at half the time.
+            name_text = header.name.decode("utf-8", "surrogateescape")
+            plain = (name_text, "file", header_offset, self._source.position, header.size, "")
+            member = tuple.__new__(Member, plain)
+            return member, self._content(member)
         name, link, pax = header.name, header.linkname, _NO_RECORDS
         if header.kind in _EXTENSIONS:
             extended = self._extended(header)
@@ -190,8 +196,7 @@ class ShardWalk:
             size = 0
         target = link.decode("utf-8", "surrogateescape") if link else ""
         text = name.decode("utf-8", "surrogateescape")
-        # tuple.__new__ is what Member() calls, at half the time.
-        return tuple.__new__(Member, (text, kind, header_offset, self._source.position, size, target))
+        return Member(text, kind, header_offset, self._source.position, size, target)
 
     def _content(self, member: Member) -> bytes | None:
         """Read or pass over a member's content; return it where wanted, once all of it was there."""
