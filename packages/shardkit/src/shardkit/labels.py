@@ -8,7 +8,7 @@ __all__ = ["is_plain_label", "parse_label"]
 
 # Plain ASCII digits only: int() would also take 1_000, full-width digits and other surprises.
 _INTEGER = re.compile(rb"\s*([+-]?[0-9]{1,18})\s*")
-_PLAIN = re.compile(rb"0|-?[1-9][0-9]*")
+_PLAIN = re.compile(rb"-[1-9][0-9]*")
 
 
 def parse_label(content: bytes) -> int | None:
@@ -22,4 +22,6 @@ def parse_label(content: bytes) -> int | None:
 
 def is_plain_label(content: bytes) -> bool:
     """Tell whether the content is an integer as it is usually written: ``0``, ``42`` or ``-1``, and nothing else."""
+    if content.isdigit():
+        return content[:1] != b"0" or content == b"0"
     return _PLAIN.fullmatch(content) is not None

@@ -144,10 +144,11 @@ class ShardScan:
     """What is known of one shard.
 
     ``num_bytes`` and ``checksum`` are of the file as stored, None for standard input, or where no record asks for a
-    checksum. ``following``: (byte offset, number of samples) of each further archive in the file. ``special``: all that
-    is no file, of which ``links``, and ``devices``: all but links and folders; ``hidden`` and ``beside``: members that
-    belong to no sample; ``unsafe``, ``unreadable``, ``pickled``: members whose names lead out of the folder, are no
-    visible UTF-8 text, or say that they hold a pickle. ``damage_counts``: by rule, also of damage that was not kept.
+    checksum. ``shapes``: extensions side by side, in order -> how often; ``num_apart``: places that samples have beyond
+    their first. ``following``: (byte offset, number of samples) of each further archive in the file. ``special``: all
+    that is no file, of which ``links``, and ``devices``: all but links and folders; ``hidden`` and ``beside``: members
+    that belong to no sample; ``unsafe``, ``unreadable``, ``pickled``: members whose names lead out of the folder, are
+    no visible UTF-8 text, or say that they hold a pickle. ``damage_counts``: by rule, also of damage that was not kept.
     ``explained``: keys that lack a part because it is a link or damaged. ``gzip_members``: of a local gzip file;
     ``unpack_limit``: (packed, unpacked) bytes where it was read no further. ``options``: how far it was looked at.
     """
@@ -159,6 +160,8 @@ class ShardScan:
     checksum: str | None = None
     compressed: bool = False
     samples: dict[SampleKey, SampleScan] = field(default_factory=dict)
+    shapes: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    num_apart: int = 0
     special: FirstFew[Member] = field(default_factory=FirstFew)
     links: FirstFew[Member] = field(default_factory=FirstFew)
     devices: FirstFew[Member] = field(default_factory=FirstFew)
@@ -233,6 +236,8 @@ class _Extension(NamedTuple):
     """What is to be known of an extension; ``name`` is the one string of it that all parts share."""
 
     name: str
+    is_label: bool
+    is_picture: bool
     is_part: bool
     is_pickle: bool
 
@@ -242,70 +247,79 @@ class Gatherer:
 
     def __init__(self, scan: ShardScan) -> None:
         self._scan = scan
-        self._split: tuple[SampleKey, str] | None = None
-        self._key = SampleKey("")
-        self._pictures = scan.options.pictures
-        self._parts: list[Part] = []
-        self._contents: list[bytes | None] = []
-        self._is_sample = False
+        self._opens_pictures = scan.options.pictures
         self._extensions: dict[str, _Extension] = {}
+        # The member that was asked for last.
+        self._next_key: SampleKey | None = None
+        self._extension = _extension_of("")
+        # The sample that is being gathered.
+        self._key = SampleKey("")
+        self._parts: list[Part] = []
+        self._is_sample = False
+        self._label: tuple[int, bytes | None] | None = None
+        self._pictures: dict[str, tuple[int, bytes | None]] = {}
 
     def want(self, member: Member) -> bool:
         """Look at a member's name; want the contents of labels and pictures, unless that would fill the memory."""
         name = member.name
-        split = self._split = split_name(name)
-        if not name.isascii() or not name.isprintable() or ".." in name or name.startswith("/"):
+        split = split_name(name)
+        if not name.isascii() or not name.isprintable() or ".." in name or name[:1] == "/":
             self._note_name(member)
-        if split is None or member.kind != "file":
+        if split is None:
+            self._next_key = None
             return False
-        extension = split[1]
-        if extension != LABEL_EXTENSION and not (self._pictures and extension in PICTURE_EXTENSIONS):
+        self._next_key, extension = split
+        known = self._extension = self._extensions.get(extension) or self._new_extension(extension)
+        if not known.is_label and not (known.is_picture and self._opens_pictures):
             return False
-        return member.size <= _MAX_CONTENT_BYTES
+        return member.size <= _MAX_CONTENT_BYTES and member.kind == "file"
 
     def add(self, member: Member, content: bytes | None) -> None:
         """Enter a member, right after it was asked for."""
-        split = self._split
-        if split is None or member.kind != "file":
+        key, known = self._next_key, self._extension
+        if key is None or member.kind != "file":
             self._set_aside(member)
             return
-        key, extension = split
         if key != self._key:
             self.end_sample()
             self._key = key
-        known = self._extensions.get(extension)
-        if known is None:
-            known = self._new_extension(extension)
         # tuple.__new__ is what Part() calls, at half the time.
         self._parts.append(tuple.__new__(Part, (member.name, known.name, member.header_offset, member.size)))
-        self._contents.append(content)
-        self._is_sample = self._is_sample or known.is_part
+        if known.is_label:
+            self._label = member.size, content
+        elif known.is_picture:
+            self._pictures[known.name] = member.size, content
+        if known.is_part:
+            self._is_sample = True
         if known.is_pickle:
             self._scan.pickled.append(member)
 
     def end_sample(self) -> None:
         """Enter the neighbours gathered so far; a key that was there before gets one more place."""
-        parts, contents, scan = self._parts, self._contents, self._scan
-        is_sample = self._is_sample
-        self._parts, self._contents, self._is_sample = [], [], False
-        if not is_sample:
+        key, parts, scan = self._key, self._parts, self._scan
+        if not self._is_sample:
             for part in parts:
                 scan.beside.append(Member(part.name, "file", part.header_offset, part.header_offset, part.size))
+            self._parts = []
             return
-        sample = scan.samples.get(self._key)
+        sample = scan.samples.get(key)
         if sample is None:
-            sample = scan.samples[self._key] = SampleScan(self._key, parts, 1)
+            sample = scan.samples[key] = SampleScan(key, parts, 1)
         else:
             sample.parts += parts
             sample.num_places += 1
-        pictured = picture_extension([part.extension for part in parts]) if self._pictures else None
-        for part, content in zip(parts, contents, strict=True):
-            if part.extension == LABEL_EXTENSION:
-                sample.label_content = b"(%d bytes)" % part.size if content is None else content[:_LABEL_BYTES]
-                sample.label = None if content is None else parse_label(content)
-            elif part.extension == pictured:
-                sample.picture = _look_at(part, content, options=scan.options)
-                sample.picture_hash = xxhash.xxh3_128_digest(content) if content else None
+            scan.num_apart += 1
+        scan.shapes[tuple([part[1] for part in parts])] += 1
+        if self._label is not None:
+            size, content = self._label
+            sample.label_content = b"(%d bytes)" % size if content is None else content[:_LABEL_BYTES]
+            sample.label = None if content is None else parse_label(content)
+        if self._opens_pictures and (pictured := picture_extension(self._pictures)) is not None:
+            size, content = self._pictures[pictured]
+            sample.picture = _look_at(content, size=size, options=scan.options)
+            sample.picture_hash = xxhash.xxh3_128_digest(content) if content else None
+        self._parts, self._is_sample, self._label = [], False, None
+        self._pictures.clear()
 
     def _set_aside(self, member: Member) -> None:
         """Note a member that belongs to no sample."""
@@ -314,8 +328,8 @@ class Gatherer:
             scan.special.append(member)
             if "link" in member.kind:
                 scan.links.append(member)
-                if self._split is not None:
-                    scan.explained.add(self._split[0])
+                if self._next_key is not None:
+                    scan.explained.add(self._next_key)
             elif member.kind != "folder":
                 scan.devices.append(member)
         elif is_hidden(member.name):
@@ -335,17 +349,26 @@ class Gatherer:
         # An archive of nothing but different extensions must not fill the memory with them.
         if len(self._extensions) >= _KEPT:
             self._extensions.clear()
-        is_pickle = extension.rpartition(".")[2] in _PICKLED
-        return self._extensions.setdefault(extension, _Extension(extension, is_part_of_sample(extension), is_pickle))
+        return self._extensions.setdefault(extension, _extension_of(extension))
+
+
+def _extension_of(extension: str) -> _Extension:
+    return _Extension(
+        name=extension,
+        is_label=extension == LABEL_EXTENSION,
+        is_picture=extension in PICTURE_EXTENSIONS,
+        is_part=is_part_of_sample(extension),
+        is_pickle=extension.rpartition(".")[2] in _PICKLED,
+    )
 
 
 def _is_unwanted(_: Member) -> bool:
     return False
 
 
-def _look_at(part: Part, content: bytes | None, *, options: ScanOptions) -> PictureFacts | PictureError:
+def _look_at(content: bytes | None, *, size: int, options: ScanOptions) -> PictureFacts | PictureError:
     if content is None:
-        return PictureError(f"{part.size} bytes, more than a picture may have ({_MAX_CONTENT_BYTES})", "WDS042")
+        return PictureError(f"{size} bytes, more than a picture may have ({_MAX_CONTENT_BYTES})", "WDS042")
     try:
         return picture_facts(content, max_pixels=options.max_pixels, decode=options.decode)
     except PictureError as error:

@@ -26,11 +26,12 @@ _NAMED = 5
 )
 def parts_apart(scan: ShardScan) -> Iterator[Hit]:
     """The parts of a sample are not side by side."""
+    if not scan.num_apart:
+        return
     apart = [sample for sample in scan.samples.values() if sample.num_places > 1]
-    if apart:
-        second = next(part for part in apart[0].parts if part.header_offset != apart[0].parts[0].header_offset)
-        message = f"parts of one sample are not side by side: {len(apart)} of {len(scan.samples)} keys"
-        yield Hit(f"{message}, first {printable(second.name)}", second.name, second.header_offset)
+    second = next(part for part in apart[0].parts if part.header_offset != apart[0].parts[0].header_offset)
+    message = f"parts of one sample are not side by side: {len(apart)} of {len(scan.samples)} keys"
+    yield Hit(f"{message}, first {printable(second.name)}", second.name, second.header_offset)
 
 
 @rule(
@@ -43,6 +44,8 @@ def parts_apart(scan: ShardScan) -> Iterator[Hit]:
 )
 def picture_missing(scan: ShardScan) -> Iterator[Hit]:
     """A sample has no picture."""
+    if all(picture_extension(shape) is not None for shape in scan.shapes):
+        return
     for sample in scan.samples.values():
         if picture_extension(sample.extensions) is None and sample.key not in scan.explained:
             yield Hit(f"lacks jpg{_dotted(sample)}", sample.key, sample.parts[0].header_offset)
@@ -58,6 +61,8 @@ def picture_missing(scan: ShardScan) -> Iterator[Hit]:
 )
 def label_missing(scan: ShardScan) -> Iterator[Hit]:
     """A sample has no label."""
+    if all(LABEL_EXTENSION in shape for shape in scan.shapes):
+        return
     for sample in scan.samples.values():
         if LABEL_EXTENSION not in sample.extensions and sample.key not in scan.explained:
             yield Hit(f"lacks cls{_dotted(sample)}", sample.key, sample.parts[0].header_offset)
@@ -187,6 +192,8 @@ def same_base_in_folders(scan: ShardScan) -> Iterator[Hit]:
 )
 def parts_out_of_order(scan: ShardScan) -> Iterator[Hit]:
     """The parts of samples come in different orders."""
+    if len({tuple(sorted(shape)) for shape in scan.shapes}) == len(scan.shapes):
+        return
     usual: dict[tuple[str, ...], tuple[str, ...]] = {}
     out = []
     for sample in scan.samples.values():
@@ -210,6 +217,8 @@ def parts_out_of_order(scan: ShardScan) -> Iterator[Hit]:
 )
 def several_pictures(scan: ShardScan) -> Iterator[Hit]:
     """A sample has several pictures."""
+    if not scan.num_apart and all(len(_PICTURES.intersection(shape)) < 2 for shape in scan.shapes):
+        return
     found = [s for s in scan.samples.values() if len(s.parts) > 2 and len(s.extensions & _PICTURES) > 1]
     if found:
         message = f"{len(found)} samples have several pictures: {', '.join(sorted(found[0].extensions & _PICTURES))}"

@@ -18,6 +18,8 @@ def _picture_error(rule_id: str) -> Check:
     """Return a check that hands on the picture errors of this rule."""
 
     def check(scan: ShardScan) -> Iterator[Hit]:
+        if not scan.options.pictures:
+            return
         for sample in scan.samples.values():
             if isinstance(sample.picture, PictureError) and sample.picture.rule == rule_id:
                 yield Hit(sample.picture.reason, *_picture_place(sample))
@@ -60,6 +62,8 @@ def _picture_note(text: Callable[[list[PictureFacts]], str], *, having: Callable
     """Return a check that counts the pictures with some property in one line."""
 
     def check(scan: ShardScan) -> Iterator[Hit]:
+        if not scan.options.pictures:
+            return
         hits = [
             (sample, sample.picture)
             for sample in scan.samples.values()

@@ -68,6 +68,8 @@ declare(
 )
 def duplicate_member(scan: ShardScan) -> Iterator[Hit]:
     """A sample holds a member of one name twice."""
+    if not scan.num_apart and all(len(set(shape)) == len(shape) for shape in scan.shapes):
+        return
     for sample in scan.samples.values():
         if len(sample.extensions) == len(sample.parts):
             continue
