@@ -63,6 +63,8 @@ def pack(
         try:
             _require_usable(finished, config=config)
         except UnusableSourcesError:
+            # Where a shard of a finished dataset had gone missing, its manifest is there still.
+            config.manifest_path.unlink(missing_ok=True)
             for task in tasks:
                 remove_shard(task.path)
             config.plan_path.unlink()
