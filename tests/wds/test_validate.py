@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shardkit import RULES
 from tests.helpers.cli import Ended, invoke
 from tests.helpers.shards import jpeg_bytes, write_samples, write_shard
 
@@ -30,7 +32,7 @@ def test_clean_shards_end_with_0_and_one_line(packed: Path) -> None:
 
 def test_only_shards_with_findings_are_listed(tmp_path: Path) -> None:
     good = write_samples(tmp_path / "good.tar", 2)
-    bad = write_shard(tmp_path / "bad.tar", [("a.jpg", jpeg_bytes(0))])
+    bad = write_shard(tmp_path / "bad.tar", [("a.jpg", jpeg_bytes(7))])
     ended = validate(good, bad)
     assert ended.code == 1
     lines = ended.stdout.splitlines()
@@ -63,11 +65,139 @@ def test_validate_and_inspect_end_alike(tmp_path: Path) -> None:
         assert validate(shard, *args).code == invoke("inspect", "--jobs", 1, shard, *args).code
 
 
-def test_json_of_validate_is_that_of_inspect(packed: Path) -> None:
-    assert json.loads(validate(packed, "--json").stdout) == json.loads(
-        invoke("inspect", packed, "--json", "--jobs", 1).stdout
-    )
+def test_json_of_validate_is_part_of_that_of_inspect(packed: Path) -> None:
+    inspected = json.loads(invoke("inspect", packed, "--json", "--jobs", 1).stdout)
+    validated = json.loads(validate(packed, "--json").stdout)
+    assert validated.items() <= inspected.items()
 
 
 def test_processes_share_the_work_with_the_same_result(packed: Path) -> None:
     assert invoke("validate", packed, "--jobs", 2, "--json").stdout == validate(packed, "--json").stdout
+
+
+def records(ended: Ended) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert {record["schema_version"] for record in found} == {1}
+    return found
+
+
+@pytest.fixture
+def lacking(tmp_path: Path) -> Path:
+    """Seven samples without a label, and a README."""
+    members = [(f"{n:06d}.jpg", jpeg_bytes(n)) for n in range(7)]
+    return write_shard(tmp_path / "lacking.tar", [*members, ("README", b"x")])
+
+
+def test_a_rule_is_explained_in_any_case() -> None:
+    ended = invoke("validate", "--explain", "wds012")
+    assert ended.code == 0
+    assert ended.stdout.startswith("WDS012  note  The shard is compressed as a whole.\n  effect      ")
+    assert "  what to do  Unpack it with gunzip.\n" in ended.stdout
+
+
+def test_all_rules_are_listed_one_a_line_and_as_json() -> None:
+    ended = invoke("validate", "--explain", "all")
+    assert ended.code == 0
+    assert [line.split()[0] for line in ended.stdout.splitlines()] == sorted(RULES)
+    listed = json.loads(invoke("validate", "--explain", "all", "--json").stdout)["rules"]
+    assert [rule["id"] for rule in listed] == sorted(RULES)
+    assert set(listed[0]) == {"id", "severity", "title", "effect", "remedy", "explanation"}
+
+
+@pytest.mark.parametrize("args", [("--explain", "WDS21"), ("--ignore", "WDS21", "x.tar")])
+def test_a_rule_that_there_is_not_is_wrong_use_and_the_nearest_is_named(args: tuple[str, ...]) -> None:
+    ended = invoke("validate", *args)
+    assert (ended.code, ended.stderr.count("\n")) == (2, 1)
+    assert "WDS21: no such rule. The nearest is WDS021" in ended.stderr
+
+
+def test_no_pattern_is_wrong_use() -> None:
+    ended = invoke("validate")
+    assert ended.code == 2
+    assert "Missing argument 'PATTERN...'" in ended.stderr
+
+
+def test_the_effect_of_a_rule_is_told_once(lacking: Path) -> None:
+    other = write_shard(lacking.parent / "other.tar", [("z.jpg", jpeg_bytes(99))])
+    ended = validate(lacking, other)
+    assert ended.stdout.count(RULES["WDS022"].effect) == 1
+    assert ended.stdout.count(RULES["WDS022"].remedy) == 2
+    assert "and 2 more." in ended.stdout
+
+
+def test_what_is_ignored_is_counted_and_ends_with_0(lacking: Path) -> None:
+    ended = validate(lacking, "--ignore", "WDS022,wds025")
+    assert ended.code == 0
+    assert ended.stdout.endswith(": 0 errors, 0 warnings, 0 notes; 8 ignored (WDS022, WDS025)\n")
+    document = json.loads(validate(lacking, "--ignore", "WDS022", "--ignore", "WDS025", "--json").stdout)
+    assert document["ignored"] == document["shards"][0]["ignored"] == {"WDS022": 7, "WDS025": 1}
+    assert document["shards"][0]["findings"] == []
+
+
+def test_jsonl_is_a_record_a_finding_and_one_of_all(lacking: Path) -> None:
+    ended = validate(lacking, "--jsonl", "--ignore", "WDS025")
+    assert ended.code == 1
+    *findings, last = records(ended)
+    assert [(record["record"], record["rule"], record["member"]) for record in findings] == [
+        ("finding", "WDS022", f"{n:06d}") for n in range(7)
+    ]
+    assert {name: last[name] for name in ("record", "shards", "samples", "whole", "errors", "warnings", "notes")} == {
+        "record": "summary", "shards": 1, "samples": 7, "whole": 0, "errors": 7, "warnings": 0, "notes": 0
+    }  # fmt: skip
+    assert last["ignored"] == {"WDS025": 1}
+
+
+def test_jsonl_is_valid_text_whatever_the_names(tmp_path: Path) -> None:
+    name = b"b\xe4r".decode("utf-8", "surrogateescape")
+    ended = validate(write_shard(tmp_path / f"{name}.tar", [(f"{name}.jpg", jpeg_bytes(0))]), "--jsonl")
+    assert records(ended)[0]["shard"].endswith("b\\xe4r.tar")
+    assert ended.stdout.isascii()
+
+
+@pytest.mark.parametrize("form", [(), ("--json",), ("--jsonl",)])
+def test_the_same_picture_in_two_sets_ends_with_1_and_names_both_places(tmp_path: Path, form: tuple[str, ...]) -> None:
+    train, val = write_samples(tmp_path / "train.tar", 4), write_samples(tmp_path / "val.tar", 4, first=3)
+    assert validate(train, val, "--ignore", "WDS052,WDS056").code == 0
+    ended = validate(train, "--against", val, *form)
+    assert ended.code == 1
+    assert f"the same picture as '000003' in {train} (label 3, and 3 there)" in ended.stdout
+    assert "WDS055" in ended.stdout
+    assert "WDS052" not in ended.stdout
+
+
+def test_the_shell_may_expand_the_shards_to_hold_against(tmp_path: Path) -> None:
+    """Else all but the first of them would be taken for training shards in silence."""
+    train = write_samples(tmp_path / "train.tar", 4)
+    vals = [write_samples(tmp_path / f"val-{n}.tar", 2, first=100 * n) for n in (1, 2)]
+    last = records(invoke("validate", "--jobs", 1, train, "--jsonl", "--against", *vals))[-1]
+    assert (last["shards"], last["errors"], last["warnings"]) == (3, 0, 0)
+    vals.append(write_samples(tmp_path / "val-3.tar", 2))
+    found = records(invoke("validate", "--jobs", 1, train, "--jsonl", "--against", *vals))
+    assert [record["shard"] for record in found[:-1] if record["rule"] == "WDS055"] == [str(vals[2])] * 2
+
+
+def test_fewer_shards_than_readers_are_a_warning(packed: Path) -> None:
+    ended = validate(packed, "--readers", 8)
+    assert ended.code == 0
+    assert "2 shards for 8 readers" in ended.stdout
+    assert "WDS059" not in validate(packed, "--readers", 2).stdout
+
+
+def test_a_missing_end_marker_is_cleared_by_a_switch(tmp_path: Path) -> None:
+    shard = write_samples(tmp_path / "a.tar", 3)
+    shard.write_bytes(shard.read_bytes().rstrip(b"\0").ljust(3 * 2560, b"\0"))
+    assert validate(shard).code == 1
+    assert validate(shard, "--no-marker-needed").code == 0
+
+
+def test_structure_alone_opens_no_picture(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path / "a.tar", [("a.jpg", b"no picture"), ("a.cls", b"0"), ("b.jpg", jpeg_bytes(0))])
+    assert {r.get("rule") for r in records(validate(shard, "--jsonl"))} == {"WDS022", "WDS040", None}
+    assert {r.get("rule") for r in records(validate(shard, "--jsonl", "--structure"))} == {"WDS022", None}
+
+
+def test_strict_ends_with_1_on_a_note(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path / "a.tar", [("a.jpg", jpeg_bytes(0)), ("a.cls", b"7\n")])
+    assert validate(shard).code == 0
+    assert validate(shard, "--strict").code == 1
+    assert validate(shard, "--strict", "--ignore", "WDS036").code == 0

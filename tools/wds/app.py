@@ -21,6 +21,8 @@ from wds.index import index
 from wds.inspect import inspect
 from wds.make_shards import make_shards
 from wds.patterns import GreedyCommand
+from wds.repair import repair
+from wds.reshard import reshard
 from wds.run_plan import run_plan
 from wds.stats import stats
 from wds.train import evaluate, train
@@ -130,9 +132,11 @@ app = typer.Typer(
 app.command("make-shards")(make_shards)
 app.command("run-plan")(run_plan)
 app.command("inspect")(inspect)
-app.command("validate")(validate)
+app.command("validate", cls=GreedyCommand)(validate)
 app.command("index")(index)
 app.command("stats")(stats)
+app.command("repair")(repair)
+app.command("reshard")(reshard)
 app.command("train", cls=GreedyCommand)(train)
 app.command("eval")(evaluate)
 app.command("demo")(demo)

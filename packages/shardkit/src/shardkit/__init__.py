@@ -12,6 +12,12 @@ from shardkit.catalog import (
     CatalogOptions,
     catalog_shards,
 )
+from shardkit.class_names import (
+    class_names,
+)
+from shardkit.contact_sheet import (
+    contact_sheet,
+)
 from shardkit.errors import (
     ExportError,
     IndexFileError,
@@ -21,11 +27,13 @@ from shardkit.errors import (
     PatternError,
     PictureError,
     PlanFileError,
+    RemoteError,
     ShardkitError,
     ShardReadError,
     SourceError,
     TableError,
     UnfinishedPackingError,
+    UnknownRuleError,
     UnusableSourcesError,
     WorkerDiedError,
     printable,
@@ -81,6 +89,12 @@ from shardkit.listing import (
     common_prefix,
     read_classes,
 )
+from shardkit.locations import (
+    is_command,
+    is_url,
+    mask_url,
+    mask_urls,
+)
 from shardkit.manifest import (
     MANIFEST_SUFFIX,
     Manifest,
@@ -90,6 +104,9 @@ from shardkit.manifest import (
     manifests_in,
     read_manifest,
     write_manifest,
+)
+from shardkit.mending import (
+    Change,
 )
 from shardkit.pack import (
     pack,
@@ -119,6 +136,9 @@ from shardkit.plan import (
     reopen_source,
     write_plan,
 )
+from shardkit.quarantine import (
+    change_document,
+)
 from shardkit.reader import (
     Sample,
     ShardFile,
@@ -128,11 +148,20 @@ from shardkit.recode import (
     Recode,
     recode_sample,
 )
+from shardkit.repair import (
+    RepairConfig,
+    RepairReport,
+    repair_shards,
+)
+from shardkit.reshard import (
+    require_apart,
+)
 from shardkit.rules import (
     RULES,
     Finding,
     Rule,
     Severity,
+    find_rule,
 )
 from shardkit.seeded import (
     Key,
@@ -142,20 +171,23 @@ from shardkit.seeded import (
 from shardkit.shardspec import (
     expand_braces,
     expand_patterns,
-    is_url,
 )
 from shardkit.sources import (
     Columns,
     FakeSource,
     FolderSource,
     IlsvrcSource,
+    Selection,
+    ShardsSource,
     Source,
     SourceSample,
     TableSource,
     open_folder,
     open_ilsvrc_train,
     open_ilsvrc_val,
+    open_shards,
     open_table,
+    parse_labels,
 )
 from shardkit.statistics import (
     Channels,
@@ -168,6 +200,7 @@ from shardkit.statistics import (
 from shardkit.summary import (
     Extent,
     ShardSummary,
+    combined,
 )
 from shardkit.table import (
     TABLE_COLUMNS,
@@ -177,12 +210,19 @@ from shardkit.table import (
     sample_rows,
     table_writer,
 )
+from shardkit.tiles import (
+    Tile,
+    TileOptions,
+    tiles_of,
+)
+from shardkit.together import (
+    SetOptions,
+    check_together,
+)
 from shardkit.validate import (
     CheckOptions,
     ShardReport,
     check_shards,
-    check_together,
-    repeated_keys,
 )
 from shardkit.writer import (
     ShardWriter,
@@ -199,6 +239,7 @@ __all__ = [
     "TABLE_COLUMNS",
     "Catalog",
     "CatalogOptions",
+    "Change",
     "Channels",
     "CheckOptions",
     "Columns",
@@ -226,9 +267,14 @@ __all__ = [
     "PictureLooks",
     "PlanFileError",
     "Recode",
+    "RemoteError",
+    "RepairConfig",
+    "RepairReport",
     "Rule",
     "Sample",
     "SampleKey",
+    "Selection",
+    "SetOptions",
     "Severity",
     "ShardFile",
     "ShardIndex",
@@ -240,6 +286,7 @@ __all__ = [
     "ShardSummary",
     "ShardWriter",
     "ShardkitError",
+    "ShardsSource",
     "Slice",
     "Source",
     "SourceError",
@@ -248,7 +295,10 @@ __all__ = [
     "StatisticsOptions",
     "TableError",
     "TableSource",
+    "Tile",
+    "TileOptions",
     "UnfinishedPackingError",
+    "UnknownRuleError",
     "UnusableSourcesError",
     "WidsShard",
     "WorkerDiedError",
@@ -256,9 +306,13 @@ __all__ = [
     "atomic_file",
     "build_index",
     "catalog_shards",
+    "change_document",
     "check_shards",
     "check_together",
+    "class_names",
+    "combined",
     "common_prefix",
+    "contact_sheet",
     "dali_index",
     "dali_name",
     "dataset_digest",
@@ -267,10 +321,12 @@ __all__ = [
     "expand_braces",
     "expand_patterns",
     "file_checksum",
+    "find_rule",
     "index_from_json",
     "index_path_of",
     "index_shards",
     "index_state",
+    "is_command",
     "is_table",
     "is_url",
     "iter_samples",
@@ -278,15 +334,19 @@ __all__ = [
     "load",
     "manifest_from_json",
     "manifests_in",
+    "mask_url",
+    "mask_urls",
     "measure_shards",
     "measure_table",
     "open_folder",
     "open_ilsvrc_train",
     "open_ilsvrc_val",
     "open_picture",
+    "open_shards",
     "open_table",
     "pack",
     "parse_label",
+    "parse_labels",
     "parse_shard_size",
     "parse_slice",
     "picture_extension",
@@ -305,7 +365,8 @@ __all__ = [
     "recode_sample",
     "remove_leftovers",
     "reopen_source",
-    "repeated_keys",
+    "repair_shards",
+    "require_apart",
     "run_plan",
     "sample_rows",
     "seeded_permutation",
@@ -314,6 +375,7 @@ __all__ = [
     "sizes_json",
     "split_name",
     "table_writer",
+    "tiles_of",
     "to_rgb",
     "wids_json",
     "write_atomically",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 
+from shardkit.locations import mask_url
+
 __all__ = [
     "ExportError",
     "IndexFileError",
@@ -13,11 +15,13 @@ __all__ = [
     "PatternError",
     "PictureError",
     "PlanFileError",
+    "RemoteError",
     "ShardReadError",
     "ShardkitError",
     "SourceError",
     "TableError",
     "UnfinishedPackingError",
+    "UnknownRuleError",
     "UnusableSourcesError",
     "WorkerDiedError",
     "printable",
@@ -26,7 +30,7 @@ __all__ = [
 
 def printable(name: str) -> str:
     """Return the name as valid, visible text: bytes that are not UTF-8 and control characters are escaped."""
-    return "".join(c if c.isprintable() else _escaped(c) for c in name)
+    return name if name.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in name)
 
 
 class ShardkitError(Exception):
@@ -85,6 +89,25 @@ class UnusableSourcesError(PackError):
     """Sources that cannot be packed, all of them named; nothing was packed."""
 
 
+class UnknownRuleError(ShardkitError, ValueError):
+    """A rule id that no rule has."""
+
+
+class RemoteError(ShardkitError, OSError):
+    """A shard elsewhere that cannot be read: its location, shown without secrets, and why."""
+
+    def __init__(self, location: str, reason: str) -> None:
+        super().__init__(location, reason)
+        self.location = location
+        self.reason = self.strerror = reason
+
+    def __str__(self) -> str:
+        return f"{printable(mask_url(self.location))}: {self.reason}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RemoteError, (self.location, self.reason)
+
+
 class WorkerDiedError(ShardkitError):
     """A process that did part of the work was killed."""
 
@@ -120,7 +143,7 @@ class ShardReadError(ShardkitError, OSError):
         where = "" if member is None else f" '{printable(member)}'"
         where += "" if offset is None else f" at byte {offset}"
         advice = f". {remedy}" if remedy else ""
-        super().__init__(f"{printable(shard)}:{where}{':' if where else ''} {reason} ({rule}){advice}")
+        super().__init__(f"{printable(mask_url(shard))}:{where}{':' if where else ''} {reason} ({rule}){advice}")
         self.shard = shard
         self.reason = reason
         self.rule = rule

@@ -23,6 +23,7 @@ from shardkit.recode import Recode, encoder_version
 from shardkit.sources.fake import FakeSource
 from shardkit.sources.folder import open_folder
 from shardkit.sources.ilsvrc import open_ilsvrc_train, open_ilsvrc_val
+from shardkit.sources.shards import reopen_shards
 from shardkit.sources.source import Source
 from shardkit.sources.table import open_table
 from shardkit.sources.table_rows import Columns
@@ -260,4 +261,5 @@ _OPENERS: dict[str, Callable[[Mapping[str, Any]], Source]] = {
     "table": _table,
     "ilsvrc-train": _ilsvrc_train,
     "ilsvrc-val": _ilsvrc_val,
+    "shards": reopen_shards,
 }

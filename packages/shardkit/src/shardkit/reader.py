@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shardkit.errors import ShardReadError, printable
+from shardkit.header import BLOCK_BYTES, HeaderError, parse_header
 from shardkit.keys import LABEL_EXTENSION, SampleKey, is_part_of_sample, picture_extension, split_name
 from shardkit.source import MemorySource, stream_source
 from shardkit.walk import Ending, Member, ShardWalk
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 _REGROUP = "Sort the members by name and pack the shard again"
 # Stands for the picture whatever its extension, which differs between samples.
 _PICTURE = "a picture"
+_PLAIN_KINDS = (b"0", b"\0", b"7")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +214,24 @@ class ShardFile:
         if len(groups) != 1:
             raise self._stale(f"{len(groups)} samples in {size} bytes where the index has one", offset)
         return _sample(groups[0])
+
+    def read_key(self, offset: int, size: int) -> SampleKey:
+        """Return the key of the sample that lies there, from its first header alone.
+
+        Raises: ShardReadError: no member of a sample begins there.
+        """
+        data = _read_all(self._open_descriptor(), size=min(size, BLOCK_BYTES), offset=offset)
+        try:
+            header = parse_header(data)
+        except HeaderError as error:
+            raise self._stale(f"no tar header is here: {error}", offset) from error
+        if header.kind not in _PLAIN_KINDS:
+            # The name comes in extended headers.
+            return self.read_sample(offset, size).key
+        split = split_name(header.name.decode("utf-8", "surrogateescape"))
+        if split is None:
+            raise self._stale("no member of a sample is here", offset)
+        return split[0]
 
     def _stale(self, reason: str, offset: int) -> ShardReadError:
         remedy = "The shard is damaged or its index stale: validate the shard, then delete the index and index again"
