@@ -55,7 +55,7 @@ def test_a_whole_picture_has_no_damage(data: bytes) -> None:
             NOISE[:4000] + b"\xff\xd9" + NOISE[4002:],
             f"an end marker at byte 4000, and another at byte {len(NOISE) - 2}",
         ),
-        (NOISE[:4000] + b"\xff\xd3" + NOISE[4002:], "1 restart markers in a scan that has none"),
+        (NOISE[:4000] + b"\xff\xd3" + NOISE[4002:], "a restart marker at byte 4000 in a scan that has none"),
         (restarting()[: at_restart(restarting(), 1)] + restarting()[at_restart(restarting(), 2) :], "out of step"),
         (restarting()[: at_restart(restarting(), 4)] + b"\xff\xd9", "4 restart markers in a scan that needs"),
         (b"\xff\xd8\xff\xd9", "it ends before its first scan"),

@@ -8,7 +8,7 @@ of 512 random bytes, Pillow refuses 156 in 200, and the markers show 14 more. Sp
 
 from __future__ import annotations
 
-import numpy as np
+import re
 
 __all__ = ["jpeg_damage"]
 
@@ -18,6 +18,10 @@ _WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD8)})
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # What may stand between two scans, and ends one.
 _BETWEEN_SCANS = frozenset({0xC4, 0xCC, _SOS, 0xDB, 0xDC, _DRI, 0xFE, _EOI, *range(0xE0, 0xF0)})
+# A search for these takes 40 us in 100 KB, a third of what numpy takes. FF 00 is a byte of data, FF FF fills up.
+_MARKER = re.compile(rb"\xff[^\x00\xff]")
+_NO_RESTART = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
+_RESTART = re.compile(rb"\xff([\xd0-\xd7])")
 
 
 def jpeg_damage(data: bytes) -> str | None:
@@ -64,23 +68,21 @@ def _end_damage(data: bytes, end: int) -> str | None:
 
 def _scan_damage(data: bytes, start: int, *, restart: int, intervals: int | None) -> tuple[str | None, int]:
     """Check one scan's bytes from ``start``; return (what is damaged or None, the position of the marker behind it)."""
-    view = np.frombuffer(data, np.uint8)
-    at = np.flatnonzero(view[start:-1] == 0xFF) + start
-    codes = view[at + 1]
-    is_restart = (codes >= 0xD0) & (codes <= 0xD7)
-    ends = np.flatnonzero((codes != 0) & (codes != 0xFF) & ~is_restart)
-    end = int(at[ends[0]]) if len(ends) else len(data)
-    if end < len(data) and data[end + 1] not in _BETWEEN_SCANS:
+    match = (_NO_RESTART if restart else _MARKER).search(data, start)
+    end = match.start() if match else len(data)
+    if match and 0xD0 <= data[end + 1] <= 0xD7:
+        return f"a restart marker at byte {end} in a scan that has none", end
+    if match and data[end + 1] not in _BETWEEN_SCANS:
         return f"byte {end} in a scan is the marker {data[end + 1]:#04x}, which cannot be there", end
-    restarts = codes[is_restart & (at < end)]
-    if len(restarts) and not restart:
-        return f"{len(restarts)} restart markers in a scan that has none", end
-    wrong = np.flatnonzero(restarts != 0xD0 + np.arange(len(restarts)) % 8)
-    if len(wrong):
-        return f"restart marker {wrong[0]} of a scan is out of step", end
-    # Some encoders write one more in front of the end.
-    if intervals is not None and len(restarts) not in (intervals - 1, intervals):
-        return f"{len(restarts)} restart markers in a scan that needs {intervals - 1}", end
+    if restart:
+        restarts = b"".join(_RESTART.findall(data, start, end))
+        in_step = (bytes(range(0xD0, 0xD8)) * (len(restarts) // 8 + 1))[: len(restarts)]
+        if restarts != in_step:
+            wrong = next(n for n, (one, other) in enumerate(zip(restarts, in_step, strict=True)) if one != other)
+            return f"restart marker {wrong} of a scan is out of step", end
+        # Some encoders write one more in front of the end.
+        if intervals is not None and len(restarts) not in (intervals - 1, intervals):
+            return f"{len(restarts)} restart markers in a scan that needs {intervals - 1}", end
     return None, end
 
 
