@@ -13,6 +13,7 @@ from shardkit.errors import (
     PatternError,
     PictureError,
     RemoteError,
+    ReportError,
     ShardkitError,
     ShardReadError,
     SourceError,
@@ -47,6 +48,7 @@ from shardkit.manifest import (
 from shardkit.pack import PackConfig, ShardPlan, existing_output, pack, plan_shards
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
 from shardkit.reader import Sample, ShardFile, iter_samples
+from shardkit.report import html_report
 from shardkit.rules import RULES, Finding, Rule, Severity
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns
@@ -80,6 +82,7 @@ __all__ = [
     "PictureError",
     "PictureFacts",
     "RemoteError",
+    "ReportError",
     "Rule",
     "Sample",
     "SampleKey",
@@ -113,6 +116,7 @@ __all__ = [
     "expand_braces",
     "expand_patterns",
     "file_checksum",
+    "html_report",
     "index_from_json",
     "index_path_of",
     "is_command",

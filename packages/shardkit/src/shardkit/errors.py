@@ -14,6 +14,7 @@ __all__ = [
     "PatternError",
     "PictureError",
     "RemoteError",
+    "ReportError",
     "ShardReadError",
     "ShardkitError",
     "SourceError",
@@ -97,6 +98,10 @@ class PictureError(ShardkitError, ValueError):
 
     def __str__(self) -> str:
         return self.reason
+
+
+class ReportError(ShardkitError):
+    """A report or a contact sheet that cannot be made."""
 
 
 class ShardReadError(ShardkitError, OSError):
