@@ -127,7 +127,7 @@ app = typer.Typer(
 )
 app.command("make-shards")(make_shards)
 app.command("inspect")(inspect)
-app.command("validate")(validate)
+app.command("validate", cls=GreedyCommand)(validate)
 app.command("index")(index)
 app.command("train", cls=GreedyCommand)(train)
 app.command("eval")(evaluate)

@@ -17,6 +17,7 @@ from shardkit.errors import (
     ShardkitError,
     ShardReadError,
     SourceError,
+    UnknownRuleError,
     UnusableSourcesError,
     WorkerDiedError,
     printable,
@@ -49,13 +50,14 @@ from shardkit.pack import PackConfig, ShardPlan, existing_output, pack, plan_sha
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
 from shardkit.reader import Sample, ShardFile, iter_samples
 from shardkit.report import html_report
-from shardkit.rules import RULES, Finding, Rule, Severity
+from shardkit.rules import RULES, Finding, Rule, Severity, find_rule
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns
 from shardkit.sources import FakeSource, FolderSource, Source, SourceSample, open_folder
 from shardkit.summary import Extent, ShardSummary, combined
 from shardkit.tiles import Tile, TileOptions, tiles_of
-from shardkit.validate import CheckOptions, ShardReport, check_shards, check_together, repeated_keys
+from shardkit.together import SetOptions, check_together
+from shardkit.validate import CheckOptions, ShardReport, check_shards
 from shardkit.writer import ShardWriter
 
 __all__ = [
@@ -86,6 +88,7 @@ __all__ = [
     "Rule",
     "Sample",
     "SampleKey",
+    "SetOptions",
     "Severity",
     "ShardFile",
     "ShardIndex",
@@ -101,6 +104,7 @@ __all__ = [
     "SourceSample",
     "Tile",
     "TileOptions",
+    "UnknownRuleError",
     "UnusableSourcesError",
     "WorkerDiedError",
     "atomic_file",
@@ -116,6 +120,7 @@ __all__ = [
     "expand_braces",
     "expand_patterns",
     "file_checksum",
+    "find_rule",
     "html_report",
     "index_from_json",
     "index_path_of",
@@ -138,7 +143,6 @@ __all__ = [
     "read_index",
     "read_manifest",
     "remove_leftovers",
-    "repeated_keys",
     "seeded_permutation",
     "seeded_words",
     "split_name",

@@ -18,6 +18,7 @@ __all__ = [
     "ShardReadError",
     "ShardkitError",
     "SourceError",
+    "UnknownRuleError",
     "UnusableSourcesError",
     "WorkerDiedError",
     "printable",
@@ -26,7 +27,7 @@ __all__ = [
 
 def printable(name: str) -> str:
     """Return the name as valid, visible text: bytes that are not UTF-8 and control characters are escaped."""
-    return "".join(c if c.isprintable() else _escaped(c) for c in name)
+    return name if name.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in name)
 
 
 class ShardkitError(Exception):
@@ -67,6 +68,10 @@ class SourceError(PackError):
 
 class UnusableSourcesError(PackError):
     """Sources that cannot be packed, all of them named; nothing was packed."""
+
+
+class UnknownRuleError(ShardkitError, ValueError):
+    """A rule id that no rule has."""
 
 
 class RemoteError(ShardkitError, OSError):
