@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,3 +127,17 @@ def test_a_large_jpeg_is_unpacked_at_a_fraction_of_its_size(tmp_path: Path) -> N
     picture = tiles(tmp_path / "a.tar")[0].picture
     assert picture is not None
     assert picture.size == (TILE_PX, 4)
+
+
+def test_what_can_be_read_only_once_gives_no_tiles(tmp_path: Path) -> None:
+    summary = check(write_samples(tmp_path / "a.tar", 2)).summary
+    os.mkfifo(tmp_path / "pipe")
+    once = [replace(summary, shard=shard) for shard in ("-", str(tmp_path / "pipe"), "/dev/null")]
+    assert tiles_of(once, TileOptions()) == []
+
+
+def test_a_command_is_run_again_where_that_is_allowed(tmp_path: Path) -> None:
+    summary = replace(check(write_samples(tmp_path / "a.tar", 2)).summary, shard=f"pipe:cat {tmp_path}/a.tar")
+    assert [bool(tile.picture) for tile in tiles_of([summary], TileOptions(allow_commands=True))] == [True, True]
+    refused = [tile.reason for tile in tiles_of([summary], TileOptions())]
+    assert refused == ["cannot be read again: commands are run only where that is allowed"] * 2
