@@ -206,7 +206,6 @@ def test_no_secret_is_in_any_message(server: Server, caplog: pytest.LogCaptureFi
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_body_without_a_length_is_read_to_its_end(content: bytes, cut: bool) -> None:
     """Chunked: what breaks off before the last chunk is no end."""
-
     chunk = b"%x\r\n%s\r\n" % (len(content), content)
     body = chunk[:6000] if cut else chunk + b"0\r\n\r\n"
 
