@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -119,15 +120,21 @@ def print_findings(findings: Sequence[Finding], *, explained: set[str]) -> None:
             print_line(f"          {more}{effect}{finding.remedy}.")
 
 
-def as_document(reports: Sequence[ShardReport], across: Sequence[Finding]) -> dict[str, object]:
-    """Return the reports as JSON values; names that are not UTF-8 are escaped."""
+def as_document(
+    reports: Sequence[ShardReport], across: Sequence[Finding], *, ignored: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, object]:
+    """Return the reports as JSON values; names that are not UTF-8 are escaped.
+
+    Args: ignored: number of findings by rule that were not wanted, in all.
+    """
     shards = []
     for report in reports:
         summary = dataclasses.asdict(report.summary)
         summary["first_keys"] = [visible_name(key) for key in report.summary.first_keys]
         findings = [finding_document(finding) for finding in report.findings]
         shards.append({**summary, "findings": findings, "ignored": dict(report.ignored)})
-    return {"shards": shards, "findings": [finding_document(finding) for finding in across]}
+    findings = [finding_document(finding) for finding in across]
+    return {"shards": shards, "findings": findings, "ignored": dict(ignored)}
 
 
 def finding_document(finding: Finding) -> dict[str, object]:

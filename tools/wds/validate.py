@@ -217,7 +217,7 @@ class _JsonView(_View):
 
     def close(self) -> None:
         """Print the object."""
-        print_json({**as_document(self._reports, self._across), "ignored": dict(self.ignored)})
+        print_json(as_document(self._reports, self._across, ignored=self.ignored))
 
 
 class _JsonlView(_View):

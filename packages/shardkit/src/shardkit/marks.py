@@ -46,7 +46,10 @@ class SampleMarks:
     def none(self) -> SampleMarks:
         """Return the marks of no samples."""
         return SampleMarks(
-            keys=self.keys[:0], pictures=self.pictures[:0], labels=self.labels[:0], offsets=self.offsets[:0]
+            keys=self.keys[:0].copy(),
+            pictures=self.pictures[:0].copy(),
+            labels=self.labels[:0].copy(),
+            offsets=self.offsets[:0].copy(),
         )
 
 
