@@ -93,12 +93,12 @@ def _exit_code(error: Exception) -> int | None:
     """Return the exit code of a known error, None for one that is a bug of ours."""
     from resnettrain import ConfigError as SettingsError
     from resnettrain import ResnettrainError, RunFolderError
-    from shardkit import PackError, PatternError, ShardkitError, UnusableSourcesError
+    from shardkit import PackError, PatternError, ReportError, ShardkitError, UnusableSourcesError
     from wdsloader import ConfigError, WdsloaderError
 
     if isinstance(error, UnusableSourcesError):
         return 1
-    if isinstance(error, (PatternError, PackError, ConfigError, SettingsError, RunFolderError)):
+    if isinstance(error, (PatternError, PackError, ReportError, ConfigError, SettingsError, RunFolderError)):
         return 2
     return 1 if isinstance(error, (ShardkitError, WdsloaderError, ResnettrainError, OSError)) else None
 

@@ -39,7 +39,9 @@ __all__ = [
 
 Patterns = Annotated[
     list[str],
-    typer.Argument(metavar="PATTERN...", help="Names, {000000..000003}, <000000..000003>, globs, @list, folders."),
+    typer.Argument(
+        metavar="PATTERN...", help="Names, {000000..000003}, <000000..000003>, globs, @list, folders, URLs."
+    ),
 ]
 Classes = Annotated[
     int | None, typer.Option("--classes", min=1, show_default="as the manifest says", help="Labels must lie in 0..N-1.")

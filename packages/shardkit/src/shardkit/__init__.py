@@ -28,6 +28,7 @@ from shardkit.errors import (
     PictureError,
     PlanFileError,
     RemoteError,
+    ReportError,
     ShardkitError,
     ShardReadError,
     SourceError,
@@ -153,6 +154,9 @@ from shardkit.repair import (
     RepairReport,
     repair_shards,
 )
+from shardkit.report import (
+    html_report,
+)
 from shardkit.reshard import (
     require_apart,
 )
@@ -270,6 +274,7 @@ __all__ = [
     "RemoteError",
     "RepairConfig",
     "RepairReport",
+    "ReportError",
     "Rule",
     "Sample",
     "SampleKey",
@@ -322,6 +327,7 @@ __all__ = [
     "expand_patterns",
     "file_checksum",
     "find_rule",
+    "html_report",
     "index_from_json",
     "index_path_of",
     "index_shards",

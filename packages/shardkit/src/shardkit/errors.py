@@ -16,6 +16,7 @@ __all__ = [
     "PictureError",
     "PlanFileError",
     "RemoteError",
+    "ReportError",
     "ShardReadError",
     "ShardkitError",
     "SourceError",
@@ -122,6 +123,10 @@ class PictureError(ShardkitError, ValueError):
 
     def __str__(self) -> str:
         return self.reason
+
+
+class ReportError(ShardkitError):
+    """A report or a contact sheet that cannot be made."""
 
 
 class ShardReadError(ShardkitError, OSError):

@@ -6,6 +6,7 @@ of full size at a time.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -55,14 +56,19 @@ class Tile:
 def tiles_of(summaries: Sequence[ShardSummary], options: TileOptions) -> list[Tile]:
     """Read samples of shards again and return them as tiles, in the order of the shards.
 
-    A shard that cannot be read a second time gives tiles that say so. Standard input cannot: it gives none.
+    A shard that is gone meanwhile gives tiles that say so. Standard input and named pipes give none: a second reading
+    would wait for ever.
     """
-    again = [summary for summary in summaries if summary.shard != "-"]
+    again = [summary for summary in summaries if not _is_stream(summary.shard)]
     tiles: list[Tile] = []
     for summary, rows in zip(again, spread([s.samples for s in again], options.num_tiles), strict=True):
         if rows:
             tiles += _read_tiles(summary.shard, rows, options=options)
     return tiles
+
+
+def _is_stream(shard: str) -> bool:
+    return shard == "-" or (os.path.exists(shard) and not os.path.isfile(shard))
 
 
 def spread(counts: Sequence[int], wanted: int) -> list[list[int]]:

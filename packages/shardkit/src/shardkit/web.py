@@ -85,6 +85,7 @@ class WebStream:
         self._version: str | None = None
         self._position = 0
         self._tries_left = self._limits.retries
+        self._goes_on = False
         self.num_bytes: int | None = None
         self.failure: str | None = None
         try:
@@ -138,6 +139,9 @@ class WebStream:
             else:
                 self._digest.update(piece)
                 self._position += len(piece)
+                if piece and self._goes_on:
+                    # The server went on where it had broken off: however often it does so, that is progress.
+                    self._tries_left, self._goes_on = self._limits.retries, False
                 return piece
 
     def _prepare_again(self, trouble: _PassingError) -> None:
@@ -191,8 +195,7 @@ class WebStream:
             raise RemoteError(self._url, f"the file has changed: it has no byte {self._position} any more")
         if response.status == 206 and self._position and self._version is not None:
             self._require_same(_content_range(response), start=self._position)
-            # The server goes on where it broke off: however often it does so, that is progress.
-            self._tries_left = self._limits.retries
+            self._goes_on = True
             return
         if response.status != 200:
             reason = _REASONS.get(response.status, "not what a file is answered with")
