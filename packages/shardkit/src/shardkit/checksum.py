@@ -32,6 +32,7 @@ class HashingSource:
         self.position = source.position
         self.broken = source.broken
         self.compressed = source.compressed
+        self.num_bytes = source.num_bytes
 
     def take(self, count: int) -> bytes:
         piece = self._source.take(count)

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardkit.errors import ExportError, printable
 from shardkit.index import ShardIndex, shard_name
-from shardkit.shardspec import is_url
+from shardkit.locations import is_url
 
 __all__ = ["WidsShard", "dali_index", "dali_name", "read_sizes", "sizes_json", "wids_json", "wids_url"]
 

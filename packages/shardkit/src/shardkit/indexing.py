@@ -32,9 +32,9 @@ from shardkit.index import (
     shard_name,
     write_index,
 )
+from shardkit.locations import is_url
 from shardkit.ordered import map_in_order
 from shardkit.rules import Finding, finding
-from shardkit.shardspec import is_url
 from shardkit.table import PictureLooks, sample_rows
 
 if TYPE_CHECKING:
