@@ -84,7 +84,7 @@ def pack_shard_writer(data: Path, scratch: Path) -> int:
 
 def structure_ours(data: Path, _: Path) -> int:
     """Check the structure of every shard: all rules but those that look into pictures."""
-    return _check(data, CheckOptions(decode=False, against_manifest=False))
+    return _check(data, CheckOptions(pictures=False, against_manifest=False))
 
 
 def structure_tarfile(data: Path, _: Path) -> int:
