@@ -318,6 +318,17 @@ def test_a_table_is_packed_with_its_labels(tmp_path: Path) -> None:
     assert "4 samples, 8 classes by number, as the table has them" in ended.stdout
 
 
+def test_shards_are_packed_anew_in_shuffled_order(tmp_path: Path) -> None:
+    make(tmp_path / "in", "--count", 3, "--shard-size", 4, "--classes", 2, *SMALL)
+    ended = make(tmp_path / "out", "--shard-size", 5, "--from-shards", *sorted((tmp_path / "in").glob("*.tar")))
+    assert ended.code == 0
+    before = [name for shard in sorted((tmp_path / "in").glob("*.tar")) for name in members(shard)]
+    after = [name for shard in sorted((tmp_path / "out").glob("*.tar")) for name in members(shard)]
+    assert [len(members(shard)) for shard in sorted((tmp_path / "out").glob("*.tar"))] == [10, 10, 4]
+    assert sorted(after) == sorted(before)
+    assert after != before
+
+
 def test_the_original_train_archive_is_packed_as_it_is(tmp_path: Path) -> None:
     archive = train_archive(tmp_path / "ILSVRC2012_img_train.tar", {"n02": 2, "n01": 3})
     ended = make(tmp_path / "out", "--from-ilsvrc", archive, "--jobs", 1)

@@ -129,7 +129,7 @@ app = typer.Typer(
     help="Make WebDataset shards, check them, and train image classifiers from them.",
     epilog=_EPILOG,
 )
-app.command("make-shards")(make_shards)
+app.command("make-shards", cls=GreedyCommand)(make_shards)
 app.command("run-plan")(run_plan)
 app.command("inspect")(inspect)
 app.command("validate", cls=GreedyCommand)(validate)

@@ -12,6 +12,7 @@ from wds import pack_options as opt
 from wds import pack_view
 from wds.console import AsJson, Jobs
 from wds.pack_sources import SourceOptions, chosen_kind, opened, refuse_others
+from wds.reshard import reshard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,13 +30,13 @@ def make_shards(
     out: opt.Out = Path("shards"),
     prefix: opt.Prefix = None,
     shard_size: opt.ShardBytesOrSamples = None,
-    samples_per_shard: opt.SamplesPerShard = None,
     split: opt.Split = "train",
     seed: opt.Seed = 0,
     on_exists: opt.OnExists = "fail",
     from_folder: opt.FromFolder = None,
     from_table: opt.FromTable = None,
     from_ilsvrc: opt.FromIlsvrc = None,
+    from_shards: opt.FromShards = None,
     val_share: opt.ValShare = None,
     shuffle: opt.Shuffle = True,
     on_error: opt.OnError = "stop",
@@ -59,21 +60,28 @@ def make_shards(
 ) -> None:
     """Make shards of fake ImageNet pictures, or pack your own."""
     options = SourceOptions(
-        from_folder=from_folder, from_table=from_table, from_ilsvrc=from_ilsvrc, split=split, seed=seed,
-        val_share=val_share, shuffle=shuffle, image_column=image_column, label_column=label_column,
+        from_folder=from_folder, from_table=from_table, from_ilsvrc=from_ilsvrc, from_shards=from_shards, split=split,
+        seed=seed, val_share=val_share, shuffle=shuffle, image_column=image_column, label_column=label_column,
         key_column=key_column, root=root, ground_truth=ground_truth, synsets=synsets, classes=classes, size=size,
         sizes=sizes, labels=labels, quality=quality,
     )  # fmt: skip
     refuse_others(ctx, chosen_kind(options))
-    wanted = shard_size or (str(samples_per_shard) if samples_per_shard else None)
-    source, plan, prefix = _planned(options, prefix=prefix, count=count, shard_size=wanted)
+    if from_shards:
+        given = ctx.get_parameter_source("split")
+        reshard(
+            from_shards, out=out, prefix=prefix or f"imagenet-{split}", count=count,
+            shard_size=shard_size or (None if count else "1000"), shuffle=shuffle, seed=seed,
+            split=split if given is not None and given.name == "COMMANDLINE" else None, max_size=max_size,
+            quality=quality, crop_ready=crop_ready, on_exists=on_exists, on_error=on_error, jobs=jobs, dry_run=dry_run,
+            plan_only=plan_only, as_json=as_json,
+        )  # fmt: skip
+        return
+    source, plan, prefix = _planned(options, prefix=prefix, count=count, shard_size=shard_size)
     recode = _recode(options, max_size=max_size, crop_ready=crop_ready)
 
     from shardkit import PackConfig
 
-    config = PackConfig(
-        folder=out, prefix=prefix, jobs=jobs, on_exists=on_exists, on_error=on_error, recode=recode
-    )  # fmt: skip
+    config = PackConfig(folder=out, prefix=prefix, jobs=jobs, on_exists=on_exists, on_error=on_error, recode=recode)
     show = pack_view.layout if dry_run else _prepare if plan_only else _pack
     show(source, plan, config=config, as_json=as_json)
 

@@ -14,6 +14,7 @@ __all__ = [
     "DryRun",
     "FromFolder",
     "FromIlsvrc",
+    "FromShards",
     "FromTable",
     "GroundTruth",
     "ImageColumn",
@@ -28,7 +29,6 @@ __all__ = [
     "Prefix",
     "Quality",
     "Root",
-    "SamplesPerShard",
     "Seed",
     "ShardBytesOrSamples",
     "Shuffle",
@@ -59,7 +59,6 @@ ShardBytesOrSamples = Annotated[
         help="Samples a shard (10000), or at most so many bytes (1GiB).",
     ),
 ]
-SamplesPerShard = Annotated[int | None, typer.Option(min=1, hidden=True, help="The same as --shard-size N.")]
 Split = Annotated[Literal["train", "val"], typer.Option(help="Which set to make.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same bytes.")]
 OnExists = Annotated[
@@ -80,6 +79,15 @@ FromTable = Annotated[
 FromIlsvrc = Annotated[
     Path | None,
     typer.Option(metavar="TAR", help="Pack ILSVRC2012_img_train.tar or .._val.tar.", rich_help_panel=_SOURCES),
+]
+FromShards = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN...",
+        show_default=False,
+        help="Pack the samples of shards, as wds reshard does; it has filters too.",
+        rich_help_panel=_SOURCES,
+    ),
 ]
 ValShare = Annotated[
     float | None, typer.Option(help="This share of every class is val, the rest train.", rich_help_panel=_SOURCES)

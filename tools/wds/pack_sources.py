@@ -23,6 +23,7 @@ class SourceOptions:
     from_folder: Path | None
     from_table: Path | None
     from_ilsvrc: Path | None
+    from_shards: list[str] | None
     split: Literal["train", "val"]
     seed: int
     val_share: float | None
@@ -107,11 +108,14 @@ def _ilsvrc(options: SourceOptions, _: int) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of source: its option (None: where no other is given), how it is opened, and the options it knows."""
+    """A kind of source: its option (None: where no other is given), how it is opened, and the options it knows.
+
+    ``open``: None for shards, which ``wds reshard`` opens and packs.
+    """
 
     option: str | None
     name: str
-    open: Callable[[SourceOptions, int], Source]
+    open: Callable[[SourceOptions, int], Source] | None
     options: tuple[str, ...]
     default_shard_samples: int = 1000
 
@@ -133,6 +137,10 @@ _KINDS = (
     Kind(
         "from_ilsvrc", "an original archive: --from-ilsvrc", _ilsvrc,
         ("shuffle", "on_error", "quality", "max_size", "crop_ready", "ground_truth", "synsets"),
+    ),
+    Kind(
+        "from_shards", "shards: --from-shards", None,
+        ("split", "shuffle", "on_error", "quality", "max_size", "crop_ready"),
     ),
 )  # fmt: skip
 
@@ -157,6 +165,8 @@ def refuse_others(ctx: typer.Context, kind: Kind) -> None:
 
 def opened(kind: Kind, options: SourceOptions, *, count: int | None, size: ShardSize) -> tuple[Source, int | None]:
     """Return the source, and the number of shards to make of it; None: as many as the size gives."""
+    if kind.open is None:
+        raise typer.BadParameter(f"{kind.name} is packed by wds reshard")
     if kind.option is not None:
         return kind.open(options, 0), count
     # Fake pictures are made to measure: so many full shards.
