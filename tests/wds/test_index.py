@@ -55,6 +55,7 @@ def test_json_says_what_became_of_each_shard(tmp_path: Path) -> None:
             {
                 "shard": str(shard),
                 "index": f"{shard}.index.json",
+                "dali": None,
                 "outcome": "made",
                 "samples": 2,
                 "bytes": shard.stat().st_size,

@@ -39,6 +39,12 @@ def test_what_is_measured_is_shown(tmp_path: Path) -> None:
     ]
 
 
+def test_classes_are_counted_as_the_manifest_beside_the_shards_has_them(tmp_path: Path) -> None:
+    invoke("make-shards", "--out", tmp_path, "--count", 1, "--shard-size", 4, "--classes", 9, "--size", "32x32")
+    ended = invoke("stats", tmp_path, "--json")
+    assert len(json.loads(ended.stdout)["missing_classes"]) == 5
+
+
 def test_json_has_all_groups_and_no_text(tmp_path: Path) -> None:
     members = [(f"{n}.png", plain(n % 7, 0, 0)) for n in range(14)]
     shard = write_shard(tmp_path / "x.tar", members)

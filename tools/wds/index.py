@@ -98,7 +98,8 @@ def index(
         for warning in shard.warnings:
             print_warning(warning)
         if not as_json and shard.outcome != "failed":
-            print_line(f"{shard.index_path}  {shard.num_samples} samples, {shard.outcome}")
+            dali = "" if shard.dali_path is None else f"; {shard.dali_path.name}"
+            print_line(f"{shard.index_path}  {shard.num_samples} samples, {shard.outcome}{dali}")
 
     try:
         catalog = catalog_shards(locations, options, on_shard=show)
@@ -143,6 +144,7 @@ def _as_document(catalog: Catalog) -> dict[str, object]:
             {
                 "shard": masked(shard.shard),
                 "index": str(shard.index_path),
+                "dali": None if shard.dali_path is None else str(shard.dali_path),
                 "outcome": shard.outcome,
                 "samples": shard.num_samples,
                 "bytes": shard.num_bytes,

@@ -39,13 +39,14 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Measure colours, class balance, sizes and duplicates. A table that `wds index --table` wrote is read instead."""
-    from shardkit import StatisticsOptions, measure_shards, measure_table
+    from shardkit import StatisticsOptions, class_names, measure_shards, measure_table
 
-    options = StatisticsOptions(sample=sample, seed=seed, num_classes=classes, max_pixels=max_pixels, jobs=jobs)
     if len(patterns) == 1 and patterns[0].endswith(_TABLE_SUFFIX):
         found = measure_table(Path(patterns[0]), num_classes=classes)
     else:
         locations = expand_existing(patterns)
+        num_classes = classes or len(class_names(locations)) or None
+        options = StatisticsOptions(sample=sample, seed=seed, num_classes=num_classes, max_pixels=max_pixels, jobs=jobs)
         progress = Progress("shards", total=len(locations), quiet=as_json)
         try:
             found = measure_shards(locations, options, on_shard=lambda _: progress.advance())

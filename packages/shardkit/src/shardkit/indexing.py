@@ -70,6 +70,7 @@ class IndexedShard:
     ``outcome``: its index was ``made`` where none was, ``renewed`` where a stale one was, ``kept``, or the shard
     ``failed`` for the reason in ``error``. ``labels``: label -> number of samples, -1 for none. ``key_hashes``: XXH3
     (64 bits) of each key; ``packed_keys``: all of them, NUL between. ``rows``: of the table, where wanted.
+    ``dali_path``: the index for DALI that was written, None where none was.
     ``warnings``: what is wrong with a shard that was read now and could be indexed all the same.
     """
 
@@ -84,6 +85,7 @@ class IndexedShard:
     key_hashes: npt.NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64), repr=False)
     packed_keys: bytes = field(default=b"", repr=False)
     rows: pa.RecordBatch | None = field(default=None, repr=False)
+    dali_path: Path | None = None
     warnings: tuple[str, ...] = ()
     error: str = ""
 
@@ -178,8 +180,9 @@ def _index_one(task: tuple[str, IndexOptions]) -> IndexedShard:
     # Outside of the above: a full disk is no fault of the shard's and ends the run.
     if options.write and known.outcome != "kept":
         _write(known.index, home, shard_mtime_ns=known.shard_mtime_ns)
-    if options.write and options.dali:
-        write_atomically(_dali_path(location, home), dali, replace=True)
+    dali_path = _dali_path(location, home) if options.write and options.dali else None
+    if dali_path is not None:
+        write_atomically(dali_path, dali, replace=True)
     keys = [key.encode("utf-8", "surrogateescape") for key in known.index.keys]
     labels, counts = np.unique(known.index.labels, return_counts=True)
     return IndexedShard(
@@ -194,6 +197,7 @@ def _index_one(task: tuple[str, IndexOptions]) -> IndexedShard:
         key_hashes=np.fromiter(map(xxhash.xxh3_64_intdigest, keys), np.uint64, len(keys)),
         packed_keys=b"\0".join(keys),
         rows=known.rows,
+        dali_path=dali_path,
         warnings=known.warnings,
     )
 
