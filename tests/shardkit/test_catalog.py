@@ -124,7 +124,7 @@ class TestManifest:
             catalog(shards)
         assert names_in(tmp_path / "a") == {"tr-000.tar"}
         assert len(catalog(shards, manifest=False).shards) == 2
-        assert catalog(shards, into=tmp_path / "c").manifests == (tmp_path / "c/shards.manifest.json",)
+        assert catalog(shards, folder=tmp_path / "c").manifests == (tmp_path / "c/shards.manifest.json",)
 
     def test_a_label_too_high_for_a_class_gives_no_names(self, tmp_path: Path) -> None:
         shard = write_shard(tmp_path / "x.tar", [("a.jpg", b"1"), ("a.cls", b"123456789012")])

@@ -83,7 +83,7 @@ class TestState:
 
     def test_the_index_may_lie_elsewhere(self, tmp_path: Path) -> None:
         shard = write_samples(tmp_path / "x.tar", 2)
-        run([shard], into=tmp_path / "there")
+        run([shard], folder=tmp_path / "there")
         assert index_state(shard) == "missing"
         assert index_state(shard, index=tmp_path / "there/x.tar.index.json") == "fresh"
 
@@ -208,24 +208,24 @@ class TestOutcome:
         assert "end-of-archive marker missing" in found.warnings[0]
 
     def test_the_dali_index_lies_beside_ours(self, tmp_path: Path) -> None:
-        run([write_samples(tmp_path / "x-0.tar", 2)], dali=True, into=tmp_path / "there")
+        run([write_samples(tmp_path / "x-0.tar", 2)], dali=True, folder=tmp_path / "there")
         assert sorted(path.name for path in (tmp_path / "there").iterdir()) == ["x-0.idx", "x-0.tar.index.json"]
 
     def test_a_folder_that_cannot_be_made_is_an_error_of_the_run(self, tmp_path: Path) -> None:
         shard = write_samples(tmp_path / "x.tar", 2)
         with pytest.raises(OSError, match="exists"):
-            run([shard], into=shard)
+            run([shard], folder=shard)
 
     def test_shards_whose_indexes_would_have_one_name_are_refused_before_any_is_read(self, tmp_path: Path) -> None:
         shards = [write_samples(tmp_path / folder / "x.tar", 2) for folder in ("a", "b")]
         with pytest.raises(PatternError, match=r"both indexes would be .*x\.tar\.index\.json"):
-            run(shards, into=tmp_path / "there")
+            run(shards, folder=tmp_path / "there")
         with pytest.raises(PatternError, match="Name each shard once"):
             run([shards[0], shards[0]])
         assert not (tmp_path / "there").exists()
 
     def test_a_remote_shard_needs_a_folder_for_its_index(self) -> None:
-        with pytest.raises(PatternError, match="--into DIR"):
+        with pytest.raises(PatternError, match="--out DIR"):
             list(index_shards(["https://host/x.tar"], IndexOptions()))
 
 

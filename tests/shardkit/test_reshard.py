@@ -25,7 +25,7 @@ RESHARD = textwrap.dedent("""
         recode = Recode(max_size_px=200, quality=90)
         config = PackConfig(folder=out, prefix="t", jobs=int(sys.argv[3]), on_exists="resume", recode=recode)
         print("begin", flush=True)
-        with open_shards(paths, Selection(shuffle=True, fraction=0.9), unpack_to=out, prefix="t") as source:
+        with open_shards(paths, Selection(shuffle=True, share=0.9), unpack_to=out, prefix="t") as source:
             plan = plan_shards(source, prefix="t", num_shards=6)
             pack(source, plan, config=config, on_shard=lambda shard: print(shard.name, flush=True))
 

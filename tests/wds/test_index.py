@@ -101,7 +101,7 @@ def test_missing_shards_are_all_named_before_anything_is_written(tmp_path: Path)
 
 def test_a_remote_shard_without_a_folder_for_its_index_is_wrong_use() -> None:
     ended = invoke("index", "https://host/a.tar")
-    assert (ended.code, "--into DIR" in ended.stderr) == (2, True)
+    assert (ended.code, "--out DIR" in ended.stderr) == (2, True)
 
 
 def test_keys_that_shards_share_are_a_warning_that_names_both(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_table_and_exports_are_written(tmp_path: Path) -> None:
 def test_a_full_run_over_shards_of_a_server_with_indexes_here(tmp_path: Path) -> None:
     shards = write_set(tmp_path / "far")
     with serve(tmp_path / "far") as server:
-        ended = invoke("index", f"{server.url}/s-{{0..1}}.tar", "--into", tmp_path / "here")
+        ended = invoke("index", f"{server.url}/s-{{0..1}}.tar", "--out", tmp_path / "here")
     if "No such file" in ended.stderr:
         pytest.xfail("remote shards are not read yet")
     assert ended.code == 0

@@ -37,13 +37,13 @@ Export = Literal["dali", "wids", "sizes"]
 class CatalogOptions:
     """What to make.
 
-    ``into``: the folder for all of it but the table; None: beside the shards, in the one folder they share.
+    ``folder``: the folder for all of it but the table; None: beside the shards, in the one folder they share.
     ``manifest``: make one, of this ``prefix`` (None: what the shards' names have in common), ``classes`` (None: by
     their numbers) and ``split`` (None: train). ``table``: the Parquet file to write. ``write``: false reads and writes
     nothing. ``check``: compare the checksums of all shards, also where size and time agree.
     """
 
-    into: Path | None = None
+    folder: Path | None = None
     manifest: bool = True
     prefix: str | None = None
     classes: tuple[str, ...] | None = None
@@ -82,12 +82,12 @@ class Catalog:
 def catalog_shards(
     locations: Sequence[str], options: CatalogOptions, *, on_shard: Callable[[IndexedShard], None]
 ) -> Catalog:
-    """Index the shards (paths, or URLs with ``into``) and make what the options ask for.
+    """Index the shards (paths, or URLs with ``folder``) and make what the options ask for.
 
     The indexes of good shards are written whatever becomes of others; the rest only if no shard failed.
     Args: on_shard: called with what became of each shard, in order.
     Raises: PatternError: shards of several folders, for what describes them together; one named twice; a remote one
-        without ``into``. OutputExistsError, ManifestError: see ``listing``. TableError: no pyarrow. WorkerDiedError.
+        without ``folder``. OutputExistsError, ManifestError: see ``listing``. TableError: no pyarrow. WorkerDiedError.
         OSError.
     """
     listing = _listing(locations, options)
@@ -99,7 +99,7 @@ def catalog_shards(
         whole = [] if listing is None else [listing.path, _wids_path(listing), _sizes_path(listing)]
         clear_leftovers(whole if options.table is None else [*whole, options.table])
     work = IndexOptions(
-        into=options.into,
+        folder=options.folder,
         check=options.check,
         write=options.write,
         dali="dali" in options.exports,
@@ -147,11 +147,11 @@ def _listing(locations: Sequence[str], options: CatalogOptions) -> ListingOption
     """Return where and how the whole set is described; None where nothing of the kind is wanted."""
     if not options.manifest and not options.exports & {"wids", "sizes"}:
         return None
-    folders = sorted({str(index_home(location, into=options.into).parent) for location in locations})
+    folders = sorted({str(index_home(location, folder=options.folder).parent) for location in locations})
     if len(folders) > 1:
         raise PatternError(
             f"shards of {len(folders)} folders ({folders[0]}, {folders[1]}, ..) have no common manifest. Index each "
-            "folder alone, all of them into one (--into DIR), or go without it (--no-manifest)"
+            "folder alone, all of them into one (--out DIR), or go without it (--no-manifest)"
         )
     return ListingOptions(
         folder=Path(folders[0]),

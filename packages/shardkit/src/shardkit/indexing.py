@@ -49,12 +49,12 @@ _PIECE_BYTES = 1 << 20
 class IndexOptions:
     """How to index.
 
-    ``into``: the folder for the indexes; None: beside the shards, which must be local then. ``check``: compare the
+    ``folder``: the folder for the indexes; None: beside the shards, which must be local then. ``check``: compare the
     checksums of all shards, also where size and time agree. ``write``: write the indexes that are made. ``dali``: write
     DALI's index of each shard too. ``md5``: hash each shard for wids. ``rows``: read every picture, for the table.
     """
 
-    into: Path | None = None
+    folder: Path | None = None
     check: bool = False
     write: bool = True
     dali: bool = False
@@ -88,24 +88,24 @@ class IndexedShard:
     error: str = ""
 
 
-def index_home(location: str, *, into: Path | None) -> Path:
+def index_home(location: str, *, folder: Path | None) -> Path:
     """Return where the index of a shard goes. Raises: PatternError: a remote shard, and no folder for its index."""
-    if into is not None:
-        return into / (shard_name(location) + INDEX_SUFFIX)
+    if folder is not None:
+        return folder / (shard_name(location) + INDEX_SUFFIX)
     if is_url(location):
-        raise PatternError(f"{location}: an index cannot be written there. Name a folder for the indexes: --into DIR")
+        raise PatternError(f"{location}: an index cannot be written there. Name a folder for the indexes: --out DIR")
     return Path(index_path_of(location))
 
 
 def index_shards(locations: Sequence[str], options: IndexOptions) -> Iterator[IndexedShard]:
     """Index the shards and yield what became of each, in the order given. A bad shard is an outcome, not an error.
 
-    Raises: PatternError: two shards whose indexes would have one name; a remote shard without ``into``. OSError: an
+    Raises: PatternError: two shards whose indexes would have one name; a remote shard without ``folder``. OSError: an
         index cannot be written. WorkerDiedError.
     """
     homes: dict[Path, str] = {}
     for location in locations:
-        home = index_home(location, into=options.into)
+        home = index_home(location, folder=options.folder)
         if home in homes:
             both = f"{location} and {homes[home]}: both indexes would be {home}"
             raise PatternError(f"{both}. Name each shard once, and index shards of one name into two folders")
@@ -169,7 +169,7 @@ class _Known:
 def _index_one(task: tuple[str, IndexOptions]) -> IndexedShard:
     """Bring the index of one shard up to date."""
     location, options = task
-    home = index_home(location, into=options.into)
+    home = index_home(location, folder=options.folder)
     try:
         known = _kept(location, home, options=options) or _read(location, home, options=options)
         dali = dali_index(known.index) if options.dali else b""

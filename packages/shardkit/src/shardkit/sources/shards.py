@@ -29,7 +29,7 @@ from shardkit.reader import ShardFile
 from shardkit.scratch import scratch_file, unpack
 from shardkit.seeded import seeded_permutation
 from shardkit.sources.rows import Rows, ShardInput, join_rows, load_rows, repeated_key
-from shardkit.sources.selection import Relabelling, Selection, choose_fraction, read_keys, read_relabelling
+from shardkit.sources.selection import Relabelling, Selection, choose_share, read_keys, read_relabelling
 from shardkit.sources.source import SourceSample
 
 __all__ = ["ShardsSource", "open_shards", "reopen_shards"]
@@ -231,8 +231,8 @@ def _choose(
     relabelling = None if selection.relabel is None else read_relabelling(selection.relabel)
     if relabelling is not None:
         rows = _mapped(rows, shards, relabelling=relabelling, selection=selection)
-    if selection.fraction is not None:
-        rows = rows.take(choose_fraction(rows.labels, fraction=selection.fraction, seed=selection.seed))
+    if selection.share is not None:
+        rows = rows.take(choose_share(rows.labels, share=selection.share, seed=selection.seed))
     if not len(rows):
         raise PackError(f"no sample is left of {len(shards)} shards. Loosen the filters")
     if not selection.rekey and (repeated := repeated_key(shards, rows)) is not None:
