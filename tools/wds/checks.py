@@ -21,6 +21,7 @@ __all__ = [
     "DEFAULT_MAX_PIXELS",
     "AllowCommands",
     "Classes",
+    "LocalPatterns",
     "MaxPixels",
     "NoDecode",
     "Patterns",
@@ -38,7 +39,13 @@ __all__ = [
 Patterns = Annotated[
     list[str],
     typer.Argument(
-        metavar="PATTERN...", help="Names, {000000..000003}, <000000..000003>, globs, @list, folders, URLs."
+        metavar="PATTERN...", help="Names, {000000..000003}, <000000..000003>, globs, @list, folders, manifests, URLs."
+    ),
+]
+LocalPatterns = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATTERN...", help="Names, {000000..000003}, <000000..000003>, globs, @list, folders, manifests."
     ),
 ]
 Classes = Annotated[

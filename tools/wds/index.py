@@ -81,7 +81,10 @@ def index(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Index shards that others made. Only shards whose index is missing or stale are read."""
+    """Index shards that others made. Only shards whose index is missing or stale are read.
+
+    Exit 1: a shard cannot be indexed; the indexes of the others are written, nothing of the whole set is.
+    """
     from shardkit import CatalogOptions, catalog_shards, read_classes
 
     options = CatalogOptions(

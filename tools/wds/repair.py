@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from wds.checks import DEFAULT_MAX_PIXELS, Classes, MaxPixels, NoDecode, Patterns, visible_name
+from wds.checks import DEFAULT_MAX_PIXELS, Classes, LocalPatterns, MaxPixels, NoDecode, visible_name
 from wds.console import JOBS, AsJson, Jobs, Progress, print_json, print_line, print_note
 from wds.patterns import local_shards
 
@@ -36,7 +36,7 @@ _LISTED = 5
 
 
 def repair(
-    patterns: Patterns,
+    patterns: LocalPatterns,
     out: Out = None,
     in_place: InPlace = False,
     doubles: Doubles = "drop",

@@ -12,7 +12,7 @@ import typer
 
 from wds import pack_view
 from wds import reshard_options as opt
-from wds.checks import Patterns
+from wds.checks import LocalPatterns
 from wds.console import JOBS, AsJson, Jobs, print_note, print_warning
 from wds.patterns import local_shards
 
@@ -25,7 +25,7 @@ _DEFAULT_SAMPLES = 10_000
 
 
 def reshard(
-    patterns: Patterns,
+    patterns: LocalPatterns,
     out: opt.Out,
     prefix: opt.Prefix = "resharded",
     shard_size: opt.ShardSizeText = None,

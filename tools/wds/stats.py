@@ -38,7 +38,10 @@ def stats(
     jobs: Jobs = JOBS,
     as_json: AsJson = False,
 ) -> None:
-    """Measure colours, class balance, sizes and duplicates. A table that `wds index --table` wrote is read instead."""
+    """Measure colours, class balance, sizes and duplicates. A table that `wds index --table` wrote is read instead.
+
+    Exit 1: a shard cannot be read or a picture not be decoded; the numbers are those of the others.
+    """
     from shardkit import StatisticsOptions, measure_shards, measure_table
 
     options = StatisticsOptions(sample=sample, seed=seed, num_classes=classes, max_pixels=max_pixels, jobs=jobs)

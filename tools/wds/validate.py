@@ -51,7 +51,8 @@ NoMarkerNeeded = Annotated[
     bool, typer.Option("--no-marker-needed", help="Accept shards that lack the end-of-archive marker.")
 ]
 Ratio = Annotated[
-    int, typer.Option("--max-unpack-ratio", min=1, help="gzip that unpacks to more is read no further than 256 MiB.")
+    int,
+    typer.Option("--max-unpack-ratio", min=1, help="Give up gzip beyond so many times its size, and 256 MiB."),
 ]
 Ignore = Annotated[
     list[str] | None, typer.Option("--ignore", metavar="RULE,...", help="Count what these rules find, and no more.")
@@ -90,8 +91,9 @@ def validate(
             explain(explain_rule, as_json=as_json)
             return
         options = CheckOptions(
-            num_classes=classes, pictures=not structure, decode=not no_decode, max_pixels=max_pixels, jobs=jobs, complete=True,
-            max_unpack_ratio=max_unpack_ratio, end_marker=not no_marker_needed, allow_commands=allow_commands,
+            num_classes=classes, pictures=not structure, decode=not no_decode, max_pixels=max_pixels, jobs=jobs,
+            complete=True, max_unpack_ratio=max_unpack_ratio, end_marker=not no_marker_needed,
+            allow_commands=allow_commands,
             ignore=frozenset(rule for rules in ignore or () for rule in rules.split(",")),
         )  # fmt: skip
     except UnknownRuleError as error:
