@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from shardkit.atomic import write_atomically
+from shardkit.atomic import remove_leftovers_of, write_atomically
 from shardkit.errors import PatternError
 from shardkit.exports import WidsShard, read_sizes, sizes_json, wids_json, wids_url
 from shardkit.index import shard_name
-from shardkit.indexing import IndexedShard, IndexOptions, clear_leftovers, index_home, index_shards, keys_in_several
+from shardkit.indexing import IndexedShard, IndexOptions, index_home, index_shards, keys_in_several
 from shardkit.listing import (
     ListingOptions,
     common_prefix,
@@ -97,7 +97,7 @@ def catalog_shards(
             require_room(locations, listing)
     if options.write:
         whole = [] if listing is None else [listing.path, _wids_path(listing), _sizes_path(listing)]
-        clear_leftovers(whole if options.table is None else [*whole, options.table])
+        remove_leftovers_of(whole if options.table is None else [*whole, options.table])
     work = IndexOptions(
         folder=options.folder,
         check=options.check,

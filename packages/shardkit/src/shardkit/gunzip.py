@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
-__all__ = ["GZIP_MAGIC", "MAX_UNPACK_RATIO", "GunzipStream"]
+__all__ = ["GZIP_MAGIC", "MAX_UNPACK_RATIO", "GunzipStream", "unpacks_too_far"]
 
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -22,6 +22,11 @@ MAX_UNPACK_RATIO = 100
 # Below this a ratio says nothing: shards of blank test pictures are small.
 _MIN_SUSPECT_BYTES = 1 << 28
 _PIECE_BYTES = 1 << 18
+
+
+def unpacks_too_far(unpacked_bytes: int, *, packed_bytes: int, max_ratio: int = MAX_UNPACK_RATIO) -> bool:
+    """Tell whether gzip is a bomb: more than 256 MiB, and more than ``max_ratio`` times the packed bytes."""
+    return unpacked_bytes > max(_MIN_SUSPECT_BYTES, max_ratio * packed_bytes)
 
 
 class GunzipStream(io.RawIOBase):
@@ -92,5 +97,4 @@ class GunzipStream(io.RawIOBase):
     def _count(self, num_bytes: int) -> None:
         self.unpacked_bytes += num_bytes
         used = self.packed_bytes - len(self._packed)
-        if self.unpacked_bytes > max(_MIN_SUSPECT_BYTES, self._max_ratio * used):
-            self.over_limit = True
+        self.over_limit = unpacks_too_far(self.unpacked_bytes, packed_bytes=used, max_ratio=self._max_ratio)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from shardkit.atomic import remove_leftovers, write_atomically
+from shardkit.atomic import remove_leftovers_of, write_atomically
 from shardkit.checksum import file_checksum
 from shardkit.errors import IndexFileError, PatternError, ShardkitError, printable
 from shardkit.exports import dali_index, dali_name
@@ -33,14 +33,14 @@ from shardkit.index import (
     write_index,
 )
 from shardkit.locations import is_url
-from shardkit.ordered import map_in_order
+from shardkit.processes import map_in_order
 from shardkit.rules import Finding, finding
 from shardkit.table import PictureLooks, sample_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["IndexOptions", "IndexedShard", "clear_leftovers", "index_home", "index_shards", "keys_in_several"]
+__all__ = ["IndexOptions", "IndexedShard", "index_home", "index_shards", "keys_in_several"]
 
 _PIECE_BYTES = 1 << 20
 
@@ -113,7 +113,7 @@ def index_shards(locations: Sequence[str], options: IndexOptions) -> Iterator[In
     if options.write:
         for folder in {home.parent for home in homes}:
             folder.mkdir(parents=True, exist_ok=True)
-        clear_leftovers([*homes, *(_dali_path(location, home) for home, location in homes.items())])
+        remove_leftovers_of([*homes, *(_dali_path(location, home) for home, location in homes.items())])
     # Starting processes takes longer than reading a few indexes that are there.
     num_read = sum(_is_read(location, home, options=options) for home, location in homes.items())
     tasks = [(location, options) for location in locations]
@@ -140,18 +140,6 @@ def keys_in_several(shards: Sequence[IndexedShard]) -> list[Finding]:
             message = f"{len(again)} keys are in other shards too, {what}"
             findings.append(finding("WDS052", shard.shard, message, again[0]))
     return findings
-
-
-def clear_leftovers(paths: Iterable[Path]) -> None:
-    """Remove what killed runs left of these very files. Their folders need not be there."""
-    by_folder: dict[Path, set[str]] = {}
-    for path in paths:
-        by_folder.setdefault(path.parent, set()).add(path.name)
-    for folder, names in by_folder.items():
-        # What follows the last hyphen is random. One look into a folder, which may hold a million files, is enough.
-        left = {path.name.rpartition("-")[0].removeprefix(".unfinished-") for path in folder.glob(".unfinished-*")}
-        for name in sorted(left & names):
-            remove_leftovers(folder, name_prefix=name + "-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

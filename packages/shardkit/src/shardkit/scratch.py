@@ -5,18 +5,14 @@ A killed process leaves its file behind; ``atomic.remove_leftovers`` takes it aw
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
-import secrets
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from shardkit.atomic import remove_leftovers
-from shardkit.gunzip import GZIP_MAGIC, MAX_UNPACK_RATIO
+from shardkit.atomic import remove_leftovers, unfinished_file
+from shardkit.gunzip import GZIP_MAGIC, MAX_UNPACK_RATIO, unpacks_too_far
 
 __all__ = ["scratch_file", "unpack"]
 
@@ -26,8 +22,6 @@ _GZIP_WINDOW = 31
 _PIECE_BYTES = 1 << 16
 # 4 MiB: a few compressed bytes can stand for a thousand times as many.
 _OUTPUT_BYTES = 1 << 22
-# Below this a ratio says nothing, as in gunzip.
-_MIN_SUSPECT_BYTES = 1 << 28
 
 
 @contextmanager
@@ -36,16 +30,10 @@ def scratch_file(folder: Path, *, name: str) -> Iterator[tuple[Path, BinaryIO]]:
 
     Raises: OSError: naming the folder.
     """
-    # As atomic's unfinished files, so that one call finds the leftovers of both.
-    path = folder / f".unfinished-{name}-{secrets.token_hex(8)}"
     remove_leftovers(folder, name_prefix=f"{name}-")
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w+b") as file:
-            _lock(file)
-            yield path, file
-    finally:
-        path.unlink(missing_ok=True)
+    # What is unpacked is for nobody else to read.
+    with unfinished_file(folder / name, mode=0o600) as opened:
+        yield opened
 
 
 def unpack(stream: BinaryIO, file: BinaryIO, *, ahead: bytes = b"") -> str | None:
@@ -89,7 +77,7 @@ def _unpack_member(stream: BinaryIO, file: BinaryIO, *, first: bytes) -> tuple[s
         except zlib.error as error:
             _unpack_up_to_damage(before, data, file=file)
             return f"the gzip stream is damaged ({error})", b""
-        if file.tell() - start > max(_MIN_SUSPECT_BYTES, MAX_UNPACK_RATIO * packed_bytes):
+        if unpacks_too_far(file.tell() - start, packed_bytes=packed_bytes):
             return f"gzip that unpacks to more than {MAX_UNPACK_RATIO} times its size, unpacked no further", b""
         data = unpacker.unconsumed_tail
         if not data and not unpacker.eof:
@@ -105,12 +93,3 @@ def _unpack_up_to_damage(unpacker: zlib._Decompress, data: bytes, *, file: Binar
             file.write(unpacker.decompress(bytes((value,))))
         except zlib.error:
             return
-
-
-def _lock(file: BinaryIO) -> None:
-    """Lock the file until it is closed, where the file system has locks: nobody takes it for a leftover then."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
-            raise

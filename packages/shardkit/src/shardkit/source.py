@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from shardkit.gunzip import GZIP_MAGIC
 from shardkit.locations import is_command, is_url, scheme_of
 from shardkit.remote import RemoteStream, open_remote
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ByteSource", "FileSource", "MemorySource", "StreamSource", "open_source", "stream_source"]
 
-GZIP_MAGIC = b"\x1f\x8b"
 # 1 MiB: larger pieces do not make a stream faster, and memory stays flat.
 _PIECE_BYTES = 1 << 20
 

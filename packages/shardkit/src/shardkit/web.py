@@ -28,6 +28,7 @@ from urllib3.exceptions import (
 from urllib3.util import Retry, Timeout, make_headers
 
 from shardkit.errors import RemoteError, printable
+from shardkit.gunzip import GZIP_MAGIC
 from shardkit.header import BLOCK_BYTES, HeaderError, parse_header
 from shardkit.locations import mask_url
 
@@ -236,7 +237,7 @@ class WebStream:
 
 def _begins_archive(head: bytes) -> bool:
     """Tell whether the bytes begin like a tar (or its end marker), or like gzip."""
-    if head.startswith(b"\x1f\x8b"):
+    if head.startswith(GZIP_MAGIC):
         return True
     if len(head) < BLOCK_BYTES:
         return False
