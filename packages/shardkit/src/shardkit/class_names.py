@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from shardkit.errors import ManifestError
 from shardkit.locations import is_command, is_url
-from shardkit.manifest import MANIFEST_SUFFIX, read_manifest
+from shardkit.manifest import readable_manifests_in
 
 __all__ = ["class_names"]
 
@@ -26,14 +25,6 @@ def class_names(shards: Iterable[str]) -> tuple[str, ...]:
 
 
 def _classes_in(folder: Path, names: set[str]) -> list[tuple[str, ...]]:
-    """Return the class lists of the folder's manifests that list one of the names; damaged ones are passed over."""
-    found = []
-    for path in sorted(folder.glob("*" + MANIFEST_SUFFIX)):
-        try:
-            manifest = read_manifest(path)
-        except (ManifestError, OSError):
-            # A finding of its own (WDS053).
-            continue
-        if manifest.classes and any(shard.name in names for shard in manifest.shards):
-            found.append(manifest.classes)
-    return found
+    """Return the class lists of the folder's manifests that list one of the names; damaged ones are WDS053's."""
+    manifests, _ = readable_manifests_in(folder)
+    return [m.classes for _, m in manifests if m.classes and any(shard.name in names for shard in m.shards)]

@@ -15,6 +15,7 @@ from shardkit.errors import ManifestError, OutputExistsError, PatternError
 from shardkit.index import shard_name
 from shardkit.indexing import IndexedShard
 from shardkit.manifest import MANIFEST_SUFFIX, Manifest, ShardRecord, manifests_in, read_manifest
+from shardkit.pack_config import PLAN_SUFFIX, PREFIX
 
 __all__ = [
     "ListingOptions",
@@ -26,8 +27,6 @@ __all__ = [
     "standing_manifests",
 ]
 
-# The plan of a packing lies there until its manifest takes its place.
-_PLAN_SUFFIX = ".plan.json"
 _OPTIONS = {"source": "index"}
 # More class names than numbers of any known set; beyond it a label is more likely a mistake than a class.
 _MAX_CLASSES = 1_000_000
@@ -48,7 +47,7 @@ class ListingOptions:
     split: str | None = None
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", self.prefix):
+        if not PREFIX.fullmatch(self.prefix):
             raise PatternError(f"prefix {self.prefix!r}: use letters, digits, '.', '_' and '-' only")
 
     @property
@@ -64,7 +63,7 @@ def common_prefix(locations: Sequence[str]) -> str:
     shared = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
     common = first[:shared] if first != last else first.partition(".")[0]
     stem = re.sub(r"[-_.]?[0-9]*$", "", common).rstrip("-_.")
-    return stem if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", stem) else "shards"
+    return stem if PREFIX.fullmatch(stem) else "shards"
 
 
 def read_classes(wanted: str) -> tuple[str, ...]:
@@ -92,7 +91,7 @@ def read_classes(wanted: str) -> tuple[str, ...]:
 
 def require_no_plan(options: ListingOptions) -> None:
     """Refuse a manifest in the place where that of an unfinished packing will be. Raises: OutputExistsError."""
-    plan = options.folder / (options.prefix + _PLAN_SUFFIX)
+    plan = options.folder / (options.prefix + PLAN_SUFFIX)
     if plan.exists():
         raise OutputExistsError(
             f"{plan}: a packing of this name is not finished. Let it finish (wds run-plan), or index its shards "

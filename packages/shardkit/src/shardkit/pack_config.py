@@ -12,9 +12,11 @@ from shardkit.errors import PackError
 from shardkit.manifest import MANIFEST_SUFFIX
 from shardkit.recode import Recode
 
-__all__ = ["PLAN_SUFFIX", "PackConfig", "existing_output"]
+__all__ = ["PLAN_SUFFIX", "PREFIX", "PackConfig", "existing_output"]
 
 PLAN_SUFFIX = ".plan.json"
+# What the names of a dataset's files may begin with: it is part of paths, patterns and commands.
+PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class PackConfig:
     transform: Callable[[bytes], bytes] | None = None
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", self.prefix):
+        if not PREFIX.fullmatch(self.prefix):
             raise PackError(f"prefix {self.prefix!r}: use letters, digits, '.', '_' and '-' only")
         if self.jobs < 1:
             raise PackError(f"{self.jobs} jobs: at least 1 is needed")

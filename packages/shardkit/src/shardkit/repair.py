@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from shardkit.atomic import atomic_file
-from shardkit.errors import ManifestError, OutputExistsError, PackError
+from shardkit.errors import OutputExistsError, PackError
 from shardkit.gunzip import GZIP_MAGIC
 from shardkit.header import BLOCK_BYTES
 from shardkit.index import build_index, file_checksum, index_path_of, write_index
 from shardkit.judgement import Judge
-from shardkit.manifest import MANIFEST_SUFFIX, Manifest, ShardRecord, read_manifest, write_manifest
+from shardkit.manifest import Manifest, ShardRecord, readable_manifests_in, write_manifest
 from shardkit.mending import Change, Doubles, Mending, plan_mending
 from shardkit.pictures import MAX_PIXELS
-from shardkit.processes import process_pool
+from shardkit.processes import map_in_order
 from shardkit.quarantine import quarantine_path, write_member, write_quarantine
 from shardkit.salvage import salvage
 from shardkit.scratch import scratch_file, unpack
@@ -86,12 +86,8 @@ def repair_shards(paths: Sequence[str], config: RepairConfig, *, jobs: int = 1) 
     """
     targets = _targets(paths, config)
     tasks = [(path, target, config) for path, target in zip(paths, targets, strict=True)]
-    if jobs <= 1 or len(tasks) <= 1 or "-" in paths:
-        for task in tasks:
-            yield _with_manifest(_repair_one(task))
-        return
-    with process_pool(min(jobs, len(tasks))) as pool:
-        yield from map(_with_manifest, pool.map(_repair_one, tasks))
+    # Another process has no standard input of ours. Manifests are this one's: two shards may be in the same.
+    yield from map(_with_manifest, map_in_order(_repair_one, tasks, jobs=1 if "-" in paths else jobs))
 
 
 def _targets(paths: Sequence[str], config: RepairConfig) -> list[Path]:
@@ -244,11 +240,6 @@ def _with_manifest(report: RepairReport) -> RepairReport:
 
 def _manifests_of(path: str) -> list[tuple[Path, Manifest]]:
     """Return the manifests beside a shard that list it; one that cannot be read says nothing here."""
-    found = []
-    if path != "-":
-        for place in sorted(Path(path).parent.glob("*" + MANIFEST_SUFFIX)):
-            with contextlib.suppress(ManifestError, OSError):
-                manifest = read_manifest(place)
-                if any(shard.name == os.path.basename(path) for shard in manifest.shards):
-                    found.append((place, manifest))
-    return found
+    manifests, _ = ([], ()) if path == "-" else readable_manifests_in(Path(path).parent)
+    name = os.path.basename(path)
+    return [(place, manifest) for place, manifest in manifests if any(shard.name == name for shard in manifest.shards)]

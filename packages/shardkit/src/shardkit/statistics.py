@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from shardkit.duplicates import equal_rows, equal_rows_of_table, names_of_rows
 from shardkit.index import Int64s
-from shardkit.ordered import map_in_order
 from shardkit.pictures import MAX_PIXELS
+from shardkit.processes import map_in_order
 from shardkit.seeded import seeded_permutation
 from shardkit.spread import Spread
 from shardkit.survey import ShardSurvey, Unusable, survey_shard

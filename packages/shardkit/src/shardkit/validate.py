@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shardkit.errors import IndexFileError, ManifestError
+from shardkit.errors import IndexFileError
 from shardkit.gunzip import MAX_UNPACK_RATIO
 from shardkit.index import ShardIndex, index_path_of, read_index
-from shardkit.manifest import MANIFEST_SUFFIX, Manifest, ShardRecord, read_manifest
+from shardkit.manifest import Manifest, ShardRecord, readable_manifests_in
 from shardkit.marks import SampleMarks, mark_samples
 from shardkit.pictures import MAX_PIXELS
-from shardkit.processes import process_pool
+from shardkit.processes import map_in_order
 from shardkit.rules import Finding, check_scan, find_rule, finding
 from shardkit.scan import Expectation, ScanOptions, ShardScan, scan_shard
 from shardkit.summary import ShardSummary, summarize
@@ -102,11 +102,7 @@ def check_shards(paths: Sequence[str], options: CheckOptions) -> Iterator[ShardR
     """
     tasks = [(path, *expected, options) for path, expected in zip(paths, _expectations(paths, options), strict=True)]
     # Another process has no standard input of ours.
-    if options.jobs <= 1 or len(paths) <= 1 or "-" in paths:
-        yield from map(_check_one, tasks)
-        return
-    with process_pool(min(options.jobs, len(paths))) as pool:
-        yield from pool.map(_check_one, tasks)
+    yield from map_in_order(_check_one, tasks, jobs=1 if "-" in paths else options.jobs)
 
 
 def _check_one(task: tuple[str, Expectation, Membership | None, CheckOptions]) -> ShardReport:
@@ -166,13 +162,6 @@ def _expectations(paths: Sequence[str], options: CheckOptions) -> list[tuple[Exp
 
 def _records_in(folder: Path) -> tuple[dict[str, tuple[Path, Manifest, ShardRecord]], tuple[str, ...]]:
     """Return what the manifests in a folder say of each shard, and why some of them cannot be used."""
-    records: dict[str, tuple[Path, Manifest, ShardRecord]] = {}
-    unusable = []
-    for path in sorted(folder.glob("*" + MANIFEST_SUFFIX)):
-        try:
-            manifest = read_manifest(path)
-        except (ManifestError, OSError) as error:
-            unusable.append(str(error))
-            continue
-        records.update((shard.name, (path, manifest, shard)) for shard in manifest.shards)
-    return records, tuple(unusable)
+    manifests, unusable = readable_manifests_in(folder)
+    records = {shard.name: (path, manifest, shard) for path, manifest in manifests for shard in manifest.shards}
+    return records, unusable

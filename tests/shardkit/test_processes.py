@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from shardkit import WorkerDiedError
-from shardkit.ordered import map_in_order
+from shardkit.processes import map_in_order
 
 
 def double(number: int) -> int:
