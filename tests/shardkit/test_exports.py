@@ -94,9 +94,14 @@ def test_wids_reads_every_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(
     ("location", "url"),
-    [("d/x.tar", "x.tar"), ("d/x?.tar", "x?.tar"), ("https://host/a/x.tar?sig=secret", "https://host/a/x.tar")],
+    [
+        ("d/x.tar", "x.tar"),
+        ("d/x?.tar", "x?.tar"),
+        ("https://host/a/x.tar?sig=secret", "https://host/a/x.tar"),
+        ("https://user:secret@host/a/x.tar#secret", "https://host/a/x.tar"),
+    ],
 )
-def test_the_place_of_a_shard_holds_no_path_and_no_signature(location: str, url: str) -> None:
+def test_the_place_of_a_shard_holds_no_path_and_no_secret(location: str, url: str) -> None:
     assert wids_url(location) == url
 
 

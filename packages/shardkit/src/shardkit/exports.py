@@ -14,7 +14,7 @@ import numpy as np
 
 from shardkit.errors import ExportError, printable
 from shardkit.index import ShardIndex, shard_name
-from shardkit.locations import is_url
+from shardkit.locations import bare_url, is_url
 
 __all__ = ["WidsShard", "dali_index", "dali_name", "read_sizes", "sizes_json", "wids_json", "wids_url"]
 
@@ -74,8 +74,8 @@ def wids_json(shards: Iterable[WidsShard], *, name: str) -> bytes:
 
 
 def wids_url(location: str) -> str:
-    """Return a shard's place for wids: its name, beside the index; or its URL, without what may be a signature."""
-    return location.partition("?")[0] if is_url(location) else shard_name(location)
+    """Return a shard's place for wids: its name, beside the index; or its URL, without secrets."""
+    return bare_url(location) if is_url(location) else shard_name(location)
 
 
 def sizes_json(sizes: Mapping[str, int]) -> bytes:
