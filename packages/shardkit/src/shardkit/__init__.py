@@ -51,8 +51,6 @@ from shardkit.fake_imagenet import (
     FakeImageNet,
 )
 from shardkit.index import (
-    INDEX_SUFFIX,
-    IndexState,
     ShardIndex,
     build_index,
     file_checksum,
@@ -60,7 +58,6 @@ from shardkit.index import (
     index_path_of,
     index_state,
     read_index,
-    shard_name,
     write_index,
 )
 from shardkit.indexing import (
@@ -70,8 +67,6 @@ from shardkit.indexing import (
     keys_in_several,
 )
 from shardkit.keys import (
-    LABEL_EXTENSION,
-    PICTURE_EXTENSIONS,
     SampleKey,
     picture_extension,
     split_name,
@@ -118,6 +113,7 @@ from shardkit.pack_config import (
     PLAN_SUFFIX,
     PackConfig,
     existing_output,
+    require_apart,
 )
 from shardkit.pictures import (
     MAX_PIXELS,
@@ -157,9 +153,6 @@ from shardkit.repair import (
 from shardkit.report import (
     html_report,
 )
-from shardkit.reshard import (
-    require_apart,
-)
 from shardkit.rules import (
     RULES,
     Finding,
@@ -168,7 +161,6 @@ from shardkit.rules import (
     find_rule,
 )
 from shardkit.seeded import (
-    Key,
     seeded_permutation,
     seeded_words,
 )
@@ -194,7 +186,6 @@ from shardkit.sources import (
     parse_labels,
 )
 from shardkit.statistics import (
-    Channels,
     Distribution,
     Statistics,
     StatisticsOptions,
@@ -209,7 +200,6 @@ from shardkit.summary import (
 from shardkit.table import (
     TABLE_COLUMNS,
     PictureLooks,
-    is_table,
     read_columns,
     sample_rows,
     table_writer,
@@ -233,18 +223,14 @@ from shardkit.writer import (
 )
 
 __all__ = [
-    "INDEX_SUFFIX",
-    "LABEL_EXTENSION",
     "MANIFEST_SUFFIX",
     "MAX_PIXELS",
-    "PICTURE_EXTENSIONS",
     "PLAN_SUFFIX",
     "RULES",
     "TABLE_COLUMNS",
     "Catalog",
     "CatalogOptions",
     "Change",
-    "Channels",
     "CheckOptions",
     "Columns",
     "Distribution",
@@ -257,9 +243,7 @@ __all__ = [
     "IlsvrcSource",
     "IndexFileError",
     "IndexOptions",
-    "IndexState",
     "IndexedShard",
-    "Key",
     "Manifest",
     "ManifestError",
     "OutputExistsError",
@@ -333,7 +317,6 @@ __all__ = [
     "index_shards",
     "index_state",
     "is_command",
-    "is_table",
     "is_url",
     "iter_samples",
     "keys_in_several",
@@ -377,7 +360,6 @@ __all__ = [
     "sample_rows",
     "seeded_permutation",
     "seeded_words",
-    "shard_name",
     "sizes_json",
     "split_name",
     "table_writer",

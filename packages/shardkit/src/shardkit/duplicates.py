@@ -11,16 +11,16 @@ import numpy.typing as npt
 from shardkit.index import Int64s
 from shardkit.table import num_rows, read_columns
 
-__all__ = ["Group", "equal_rows", "equal_rows_of_table", "names_of_rows"]
+__all__ = ["equal_rows", "equal_rows_of_table", "names_of_rows"]
 
 Hashes = npt.NDArray[np.uint64]
-Group = list[int]
+_Rows = list[int]
 # So many rows' hashes are compared at a time, which takes about 1.5 GiB; the column is read again for each such part of
 # a longer table, 60 times for a billion rows.
 _ROWS_AT_ONCE = 1 << 24
 
 
-def equal_rows(hashes: Hashes, *, rows: Int64s | None = None) -> list[Group]:
+def equal_rows(hashes: Hashes, *, rows: Int64s | None = None) -> list[_Rows]:
     """Return the groups of rows with equal hashes, each in order, sorted by their first rows.
 
     Args: hashes: uint64 (n, 2). rows: the number of each row; None: 0 to n - 1.
@@ -28,17 +28,17 @@ def equal_rows(hashes: Hashes, *, rows: Int64s | None = None) -> list[Group]:
     words = np.sort(hashes[:, 0])
     twice = np.isin(hashes[:, 0], words[1:][words[1:] == words[:-1]])
     # Few are left, of which those that share but half of the hash fall apart here.
-    found: dict[tuple[int, int], Group] = {}
+    found: dict[tuple[int, int], _Rows] = {}
     for place in np.flatnonzero(twice).tolist():
         row = place if rows is None else int(rows[place])
         found.setdefault((int(hashes[place, 0]), int(hashes[place, 1])), []).append(row)
     return sorted(group for group in found.values() if len(group) > 1)
 
 
-def equal_rows_of_table(path: Path, *, rows_at_once: int = _ROWS_AT_ONCE) -> list[Group]:
+def equal_rows_of_table(path: Path, *, rows_at_once: int = _ROWS_AT_ONCE) -> list[_Rows]:
     """Return the groups of rows of a table whose pictures have equal bytes. Raises: TableError. OSError."""
     num_parts = max(1, -(-num_rows(path) // rows_at_once))
-    groups: list[Group] = []
+    groups: list[_Rows] = []
     for part in range(num_parts):
         taken, numbers = [np.empty((0, 2), np.uint64)], [np.empty(0, np.int64)]
         for first, hashes in _pieces(path):

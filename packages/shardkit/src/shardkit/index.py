@@ -26,6 +26,7 @@ from shardkit.errors import IndexFileError, ShardReadError
 from shardkit.header import padded
 from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, split_name
 from shardkit.labels import parse_label
+from shardkit.pictures import MAX_PICTURE_BYTES
 from shardkit.reader import Group, walk_groups
 from shardkit.source import open_source
 from shardkit.walk import Member, ShardWalk
@@ -53,8 +54,6 @@ _VERSION = 1
 # The size stands before the long columns, so that this much of a file says whether it can be a shard's.
 _HEAD_BYTES = 1 << 9
 _NUM_BYTES = re.compile(rb'"num_bytes":([0-9]{1,18})[,}]')
-# 256 MiB: no picture is held in memory beyond this; a header may promise anything.
-_MAX_PICTURE_BYTES = 1 << 28
 
 IndexState = Literal["fresh", "unsure", "stale", "missing"]
 Int64s = npt.NDArray[np.int64]
@@ -170,7 +169,7 @@ def _is_looked_at(member: Member) -> bool:
     split = split_name(member.name)
     if split is None:
         return False
-    return split[1] == LABEL_EXTENSION or (split[1] in PICTURE_EXTENSIONS and member.size <= _MAX_PICTURE_BYTES)
+    return split[1] == LABEL_EXTENSION or (split[1] in PICTURE_EXTENSIONS and member.size <= MAX_PICTURE_BYTES)
 
 
 def index_of_groups(

@@ -20,7 +20,7 @@ import xxhash
 
 from shardkit.atomic import remove_leftovers_of, write_atomically
 from shardkit.checksum import file_checksum
-from shardkit.errors import IndexFileError, PatternError, ShardkitError, printable
+from shardkit.errors import IndexFileError, PatternError, ShardkitError, message_naming, printable
 from shardkit.exports import dali_index, dali_name
 from shardkit.index import (
     INDEX_SUFFIX,
@@ -162,7 +162,7 @@ def _index_one(task: tuple[str, IndexOptions]) -> IndexedShard:
         known = _kept(location, home, options=options) or _read(location, home, options=options)
         dali = dali_index(known.index) if options.dali else b""
     except (ShardkitError, OSError) as error:
-        return IndexedShard(shard=location, index_path=home, outcome="failed", error=_in_words(location, error))
+        return IndexedShard(shard=location, index_path=home, outcome="failed", error=message_naming(location, error))
     # Outside of the above: a full disk is no fault of the shard's and ends the run.
     if options.write and known.outcome != "kept":
         _write(known.index, home, shard_mtime_ns=known.shard_mtime_ns)
@@ -259,10 +259,3 @@ def _md5(location: str) -> str:
         while piece := file.read(_PIECE_BYTES):
             state.update(piece)
     return state.hexdigest()
-
-
-def _in_words(location: str, error: Exception) -> str:
-    """Return the message of an error, which names the shard."""
-    if isinstance(error, OSError) and not isinstance(error, ShardkitError) and error.strerror:
-        return f"{printable(location)}: {error.strerror}"
-    return str(error)

@@ -14,14 +14,14 @@ import numpy.typing as npt
 import xxhash
 
 from shardkit.errors import ShardkitError
+from shardkit.index import Int64s
 from shardkit.scan import SampleScan
 from shardkit.source import open_source
 from shardkit.walk import ShardWalk
 
-__all__ = ["NO_LABEL", "SampleMarks", "key_hash", "mark_samples", "names_at"]
+__all__ = ["NO_LABEL", "SampleMarks", "Uint64s", "mark_samples", "names_at"]
 
 Uint64s = npt.NDArray[np.uint64]
-Int64s = npt.NDArray[np.int64]
 
 NO_LABEL = np.iinfo(np.int64).min
 _NO_HASH = bytes(16)
@@ -53,7 +53,7 @@ class SampleMarks:
         )
 
 
-def key_hash(key: str) -> bytes:
+def _key_hash(key: str) -> bytes:
     """Return the hash of a key, 16 bytes."""
     return xxhash.xxh3_128_digest(key.encode("utf-8", "surrogateescape"))
 
@@ -62,7 +62,7 @@ def mark_samples(samples: Iterable[SampleScan]) -> SampleMarks:
     """Return the marks of the samples of one shard."""
     found = list(samples)
     return SampleMarks(
-        keys=_hashes([key_hash(sample.key) for sample in found]),
+        keys=_hashes([_key_hash(sample.key) for sample in found]),
         pictures=_hashes([sample.picture_hash or _NO_HASH for sample in found]),
         labels=np.array([NO_LABEL if sample.label is None else sample.label for sample in found], np.int64),
         offsets=np.array([sample.parts[0].header_offset for sample in found], np.int64),

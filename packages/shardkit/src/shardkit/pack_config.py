@@ -1,9 +1,10 @@
-"""Where and how to pack, checked once; and the names of the files of a packing."""
+"""Where and how to pack, checked once; the names of the files of a packing, and what lies there already."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,7 +13,7 @@ from shardkit.errors import PackError
 from shardkit.manifest import MANIFEST_SUFFIX
 from shardkit.recode import Recode
 
-__all__ = ["PLAN_SUFFIX", "PREFIX", "PackConfig", "existing_output"]
+__all__ = ["PLAN_SUFFIX", "PREFIX", "PackConfig", "existing_output", "require_apart"]
 
 PLAN_SUFFIX = ".plan.json"
 # What the names of a dataset's files may begin with: it is part of paths, patterns and commands.
@@ -86,3 +87,17 @@ def existing_output(config: PackConfig) -> list[Path]:
     ours = re.compile(re.escape(config.prefix) + r"-\d{6,}\.tar(\.index\.json|\.skipped\.json)?")
     found = sorted(path for path in config.folder.iterdir() if ours.fullmatch(path.name))
     return found + [path for path in (config.plan_path, config.manifest_path) if path.exists()]
+
+
+def require_apart(paths: Sequence[str], config: PackConfig) -> None:
+    """Raise PackError if an input lies in the output folder under the output's prefix: it would be overwritten."""
+    ours = re.compile(re.escape(config.prefix) + r"-\d{6,}\.tar")
+    folder = os.path.realpath(config.folder)
+    for path in paths:
+        # The name as it is given and the file that a link leads to: neither may be replaced.
+        for place in (Path(os.path.abspath(path)), Path(os.path.realpath(path))):
+            if os.path.realpath(place.parent) == folder and ours.fullmatch(place.name):
+                raise PackError(
+                    f"{path}: an input in the folder of the output, under the same prefix '{config.prefix}'. "
+                    "Choose another folder or prefix"
+                )

@@ -18,7 +18,7 @@ from shardkit.errors import ShardReadError, printable
 from shardkit.header import BLOCK_BYTES, build_headers, padded
 from shardkit.mending import Change, Dropped
 
-__all__ = ["change_document", "copy_bytes", "quarantine_path", "write_member", "write_quarantine"]
+__all__ = ["change_document", "quarantine_path", "write_member", "write_quarantine"]
 
 _FORMAT = "shardkit-quarantine"
 _VERSION = 1
@@ -86,11 +86,11 @@ def write_member(target: BinaryIO, name: str, *, file: BinaryIO, offset: int, si
     Raises: ShardReadError: they are not all there. OSError.
     """
     target.write(build_headers(name, num_bytes=size))
-    copy_bytes(file, target, offset=offset, size=size, shard=shard)
+    _copy_bytes(file, target, offset=offset, size=size, shard=shard)
     target.write(bytes(padded(size) - size))
 
 
-def copy_bytes(file: BinaryIO, target: BinaryIO, *, offset: int, size: int, shard: str) -> None:
+def _copy_bytes(file: BinaryIO, target: BinaryIO, *, offset: int, size: int, shard: str) -> None:
     """Copy bytes in pieces. Raises: ShardReadError: they are not all there. OSError."""
     end = offset + size
     while offset < end:

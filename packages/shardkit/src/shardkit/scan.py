@@ -33,15 +33,13 @@ from shardkit.keys import (
 )
 from shardkit.labels import parse_label
 from shardkit.manifest import ShardRecord
-from shardkit.pictures import MAX_PIXELS, PictureFacts, picture_facts
+from shardkit.pictures import MAX_PICTURE_BYTES, MAX_PIXELS, PictureFacts, picture_facts
 from shardkit.reader import group_members
 from shardkit.source import ByteSource, StreamSource, open_source
 from shardkit.walk import Ending, Member, ShardWalk
 
 __all__ = ["Expectation", "FirstFew", "Gatherer", "Part", "SampleScan", "ScanOptions", "ShardScan", "scan_shard"]
 
-# 256 MiB: as many as the pixels of the largest picture allowed take up unpacked; a header may promise anything.
-_MAX_CONTENT_BYTES = 1 << 28
 _LABEL_BYTES = 64
 _PIECE_BYTES = 1 << 20
 # What readers unpickle by its extension.
@@ -272,7 +270,7 @@ class Gatherer:
         known = self._extension = self._extensions.get(extension) or self._new_extension(extension)
         if not known.is_label and not (known.is_picture and self._opens_pictures):
             return False
-        return member.size <= _MAX_CONTENT_BYTES and member.kind == "file"
+        return member.size <= MAX_PICTURE_BYTES and member.kind == "file"
 
     def add(self, member: Member, content: bytes | None) -> None:
         """Enter a member, right after it was asked for."""
@@ -368,7 +366,7 @@ def _is_unwanted(_: Member) -> bool:
 
 def _look_at(content: bytes | None, *, size: int, options: ScanOptions) -> PictureFacts | PictureError:
     if content is None:
-        return PictureError(f"{size} bytes, more than a picture may have ({_MAX_CONTENT_BYTES})", "WDS042")
+        return PictureError(f"{size} bytes, more than a picture may have ({MAX_PICTURE_BYTES})", "WDS042")
     try:
         return picture_facts(content, max_pixels=options.max_pixels, decode=options.decode)
     except PictureError as error:

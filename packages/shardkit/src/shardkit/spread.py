@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Spread"]
+__all__ = ["Spread", "Values"]
 
 Values = npt.NDArray[Any]
 # Values wait until there are so many before they are sorted in: 32 MiB of them.

@@ -11,22 +11,19 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import sqrt
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from shardkit.duplicates import equal_rows, equal_rows_of_table, names_of_rows
 from shardkit.index import Int64s
 from shardkit.pictures import MAX_PIXELS
 from shardkit.processes import map_in_order
 from shardkit.seeded import seeded_permutation
-from shardkit.spread import Spread
+from shardkit.spread import Spread, Values
 from shardkit.survey import ShardSurvey, Unusable, survey_shard
 from shardkit.table import read_columns
 
 __all__ = [
-    "PERCENTILES",
     "Channels",
     "Distribution",
     "Statistics",
@@ -35,9 +32,8 @@ __all__ = [
     "measure_table",
 ]
 
-PERCENTILES = (0, 1, 5, 25, 50, 75, 95, 99, 100)
+_PERCENTILES = (0, 1, 5, 25, 50, 75, 95, 99, 100)
 _LEVELS = 256
-Values = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +280,7 @@ def _channels(histogram: Int64s) -> Channels | None:
 
 
 def _distribution(values: Spread) -> Distribution | None:
-    return Distribution(values.mean, values.percentiles(PERCENTILES)) if values.count else None
+    return Distribution(values.mean, values.percentiles(_PERCENTILES)) if values.count else None
 
 
 class _Keys:

@@ -12,9 +12,9 @@ from shardkit.keys import PICTURE_EXTENSIONS
 from shardkit.pictures import PictureFacts
 from shardkit.scan import ShardScan
 
-__all__ = ["FIRST_KEYS", "Extent", "ShardSummary", "combined", "summarize"]
+__all__ = ["Extent", "ShardSummary", "combined", "summarize"]
 
-FIRST_KEYS = 5
+_FIRST_KEYS = 5
 _Item = TypeVar("_Item", bound=Hashable)
 
 
@@ -76,7 +76,7 @@ def summarize(scan: ShardScan) -> ShardSummary:
         widths=_extent([facts.width for facts in pictures]),
         heights=_extent([facts.height for facts in pictures]),
         picture_bytes=_extent(picture_bytes),
-        first_keys=tuple(sample.key for sample in samples[:FIRST_KEYS]),
+        first_keys=tuple(sample.key for sample in samples[:_FIRST_KEYS]),
         broken=sum(sample.picture is not None for sample in samples) - len(pictures),
         pixel_bins=_bins(facts.width * facts.height for facts in pictures),
         byte_bins=_bins(picture_bytes),
@@ -100,7 +100,7 @@ def combined(summaries: Sequence[ShardSummary]) -> ShardSummary:
         widths=_joined(summary.widths for summary in summaries),
         heights=_joined(summary.heights for summary in summaries),
         picture_bytes=_joined(summary.picture_bytes for summary in summaries),
-        first_keys=tuple(key for key, _ in zip(keys, range(FIRST_KEYS), strict=False)),
+        first_keys=tuple(key for key, _ in zip(keys, range(_FIRST_KEYS), strict=False)),
         broken=sum(summary.broken for summary in summaries),
         pixel_bins=dict(sorted(_added(summary.pixel_bins for summary in summaries).items())),
         byte_bins=dict(sorted(_added(summary.byte_bins for summary in summaries).items())),

@@ -9,19 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from shardkit.errors import PictureError, ShardkitError, printable
+from shardkit.errors import PictureError, ShardkitError, message_naming
 from shardkit.index import Int64s
 from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, picture_extension, split_name
 from shardkit.labels import parse_label
-from shardkit.pictures import decode_rgb
+from shardkit.pictures import MAX_PICTURE_BYTES, decode_rgb
 from shardkit.reader import Group, walk_groups
 from shardkit.source import open_source
 from shardkit.walk import Member, ShardWalk
 
 __all__ = ["ShardSurvey", "Unusable", "survey_shard"]
 
-# 256 MiB: no picture is held in memory beyond this; a header may promise anything.
-_MAX_CONTENT_BYTES = 1 << 28
 _NONE = np.empty(0, np.int64)
 
 
@@ -78,8 +76,7 @@ def survey_shard(task: tuple[str, frozenset[int] | None, int]) -> ShardSurvey:
             for group in walk_groups(walk, shard=location, on_warning=survey.warnings.append):
                 survey.add(group)
     except (ShardkitError, OSError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else None
-        return ShardSurvey(error=str(error) if reason is None else f"{printable(location)}: {reason}")
+        return ShardSurvey(error=message_naming(location, error))
     return survey.result()
 
 
@@ -101,7 +98,7 @@ class _Survey:
     def wants(self, member: Member) -> bool:
         """Want labels, and the pictures that are to be decoded."""
         split = split_name(member.name)
-        if split is None or member.size > _MAX_CONTENT_BYTES:
+        if split is None or member.size > MAX_PICTURE_BYTES:
             return False
         if split[1] == LABEL_EXTENSION:
             return True
@@ -126,9 +123,7 @@ class _Survey:
             return
         try:
             if content is None:
-                raise PictureError(
-                    f"{member.size} bytes, more than a picture may have ({_MAX_CONTENT_BYTES})", "WDS042"
-                )
+                raise PictureError(f"{member.size} bytes, more than a picture may have ({MAX_PICTURE_BYTES})", "WDS042")
             picture = decode_rgb(content, max_pixels=self._max_pixels)
         except PictureError as error:
             self._unusable.append(Unusable(self._shard, sample.key, error.reason))

@@ -34,7 +34,6 @@ __all__ = [
     "num_rows",
     "read_columns",
     "sample_rows",
-    "table_schema",
     "table_writer",
 ]
 
@@ -107,10 +106,10 @@ def sample_rows(index: ShardIndex, looks: PictureLooks) -> pa.RecordBatch:
         "height": _nullable(heights, missing=heights < 0),
         "xxh3_128": _hashes(bytes(looks.hashes)),
     }
-    return pa.RecordBatch.from_arrays(list(columns.values()), schema=table_schema())
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=_schema())
 
 
-def table_schema() -> pa.Schema:
+def _schema() -> pa.Schema:
     """Return the Arrow schema of the table, with its format and version as metadata."""
     pa = _pyarrow()
     types = {"string": pa.string(), "int64": pa.int64(), "int32": pa.int32(), "hash": pa.binary(_HASH_BYTES)}
@@ -150,7 +149,7 @@ def table_writer(path: Path) -> Iterator[TableWriter]:
         raise OutputExistsError(f"{path} exists and is no table of samples. Choose another name, or remove it")
     with (
         atomic_file(path, replace=True) as file,
-        _parquet().ParquetWriter(file, table_schema(), compression="zstd") as written,
+        _parquet().ParquetWriter(file, _schema(), compression="zstd") as written,
     ):
         writer = TableWriter(written)
         yield writer

@@ -16,7 +16,7 @@ from PIL import Image
 from shardkit.errors import PictureError, ShardReadError
 from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, is_part_of_sample, picture_extension, split_name
 from shardkit.labels import parse_label
-from shardkit.pictures import MAX_PIXELS, load, open_picture, to_rgb
+from shardkit.pictures import MAX_PICTURE_BYTES, MAX_PIXELS, load, open_picture, to_rgb
 from shardkit.reader import Group, group_members
 from shardkit.source import open_source
 from shardkit.summary import ShardSummary
@@ -26,7 +26,6 @@ __all__ = ["TILE_PX", "Tile", "TileOptions", "spread", "tiles_of"]
 
 # The side of the square that a picture is fitted into.
 TILE_PX = 144
-_MAX_CONTENT_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +97,7 @@ class _Rows:
         if is_part_of_sample(extension):
             self.rows.setdefault(key, len(self.rows))
         shown = extension == LABEL_EXTENSION or extension in PICTURE_EXTENSIONS
-        return shown and self.rows[key] in self._wanted and member.size <= _MAX_CONTENT_BYTES
+        return shown and self.rows[key] in self._wanted and member.size <= MAX_PICTURE_BYTES
 
 
 def _read_tiles(shard: str, rows: Sequence[int], *, options: TileOptions) -> list[Tile]:

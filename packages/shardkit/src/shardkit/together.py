@@ -10,18 +10,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from shardkit.errors import printable
+from shardkit.index import Int64s
 from shardkit.keys import split_name
-from shardkit.marks import NO_LABEL, names_at
+from shardkit.marks import NO_LABEL, Uint64s, names_at
 from shardkit.rules import Finding, finding
 from shardkit.validate import ShardReport
 
 __all__ = ["SetOptions", "check_together"]
-
-Int64s = npt.NDArray[np.int64]
-Uint64s = npt.NDArray[np.uint64]
 
 _NAMED = 5
 # A set counted from 1 by chance: with ten samples a class, class 0 is missing in one of 20,000.
