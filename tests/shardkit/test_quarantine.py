@@ -7,7 +7,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit import Change, OutputExistsError, ShardReadError
@@ -39,7 +39,9 @@ def test_names_are_safe_and_each_comes_once(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@given(st.lists(st.text(max_size=20), max_size=5))
+# Each example is a file that is synced to the disk.
+@settings(max_examples=25)
+@given(st.lists(st.text(max_size=20), min_size=2, max_size=8))
 def test_whatever_the_names_nothing_is_unpacked_outside(
     tmp_path_factory: pytest.TempPathFactory, names: list[str]
 ) -> None:

@@ -155,7 +155,7 @@ def indexes_in(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.glob("*.index.json")}
 
 
-@pytest.mark.parametrize("after", [0, 3, 11])
+@pytest.mark.parametrize("after", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 11))])
 def test_a_killed_run_leaves_no_half_index_and_the_next_ends_as_if_it_had_not_been(tmp_path: Path, after: int) -> None:
     shards = [write_samples(tmp_path / f"s-{n:02d}.tar", 150, first=1000 * n) for n in range(16)]
     expected = from_scratch(shards)
