@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardkit import build_index, index_path_of, read_index, read_manifest
-from shardkit.index import index_to_json
+from shardkit.index.shard_index import index_to_json
 from tests.helpers.cli import invoke, processes_of_session, run_wds, started_wds, wait_until
 from tests.helpers.http_server import serve
 from tests.helpers.shards import sample_members, write_samples, write_shard

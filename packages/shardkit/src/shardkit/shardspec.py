@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from shardkit.errors import PatternError, printable
-from shardkit.index import INDEX_SUFFIX
+from shardkit.index.shard_index import INDEX_SUFFIX
 from shardkit.locations import is_command, is_url, mask_url, scheme_of
 from shardkit.manifest import MANIFEST_SUFFIX, read_manifest
 

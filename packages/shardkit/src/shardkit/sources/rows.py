@@ -16,11 +16,11 @@ import numpy.typing as npt
 import xxhash
 
 from shardkit.errors import IndexFileError, PictureError, ShardReadError, printable
-from shardkit.index import ShardIndex, build_index, index_path_of, index_state, read_index
+from shardkit.index.shard_index import ShardIndex, build_index, index_path_of, index_state, read_index
 from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, picture_extension
 from shardkit.pictures import open_picture
-from shardkit.reader import ShardFile
 from shardkit.sources.selection import Selection, read_keys
+from shardkit.tar.reader import ShardFile
 
 __all__ = ["Rows", "ShardInput", "join_rows", "load_rows", "repeated_key"]
 

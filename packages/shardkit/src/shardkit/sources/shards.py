@@ -19,18 +19,18 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import PackError, ShardReadError, SourceError
-from shardkit.gunzip import GZIP_MAGIC
 from shardkit.keys import LABEL_EXTENSION
 from shardkit.labels import parse_label
 from shardkit.locations import is_url
 from shardkit.manifest import Manifest, ShardRecord, dataset_digest, manifests_in
 from shardkit.processes import map_in_order
-from shardkit.reader import ShardFile
-from shardkit.scratch import scratch_file, unpack
 from shardkit.seeded import seeded_permutation
 from shardkit.sources.rows import Rows, ShardInput, join_rows, load_rows, repeated_key
 from shardkit.sources.selection import Relabelling, Selection, choose_share, read_keys, read_relabelling
 from shardkit.sources.source import SourceSample
+from shardkit.tar.gunzip import GZIP_MAGIC
+from shardkit.tar.reader import ShardFile
+from shardkit.tar.scratch import scratch_file, unpack
 
 __all__ = ["ShardsSource", "open_shards", "reopen_shards"]
 
