@@ -309,7 +309,7 @@ class TestNames:
 class TestSizes:
     """A size that cannot be right is told with its place, and the members behind it are checked."""
 
-    def test_a_negative_size(self, tmp_path: Path) -> None:
+    def test_a_negative_size_is_told_and_the_others_are_read(self, tmp_path: Path) -> None:
         data = tar_bytes(TWO)[:2560] + raw_member(b"9.jpg", fields={124: b"\xff" * 12}) + tar_bytes(TWO)[2560:]
         (tmp_path / "x.tar").write_bytes(data)
         report = check(tmp_path / "x.tar")

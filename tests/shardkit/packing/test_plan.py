@@ -108,7 +108,7 @@ class TestDifferences:
         assert first.recipe != second.recipe
         assert first.differences(second) == []
 
-    def test_each_is_named(self, tmp_path: Path) -> None:
+    def test_each_difference_of_two_plans_is_named(self, tmp_path: Path) -> None:
         source = open_folder(image_folder(tmp_path / "in"))
         plan = plan_for(source)
         assert plan.differences(plan_for(source, on_error="skip")) == ["what to do with bad sources (--on-error)"]

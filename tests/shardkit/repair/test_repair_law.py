@@ -115,7 +115,7 @@ def require_account(
             assert member[1] in contents, (member[0], told)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     samples=st.lists(SAMPLE, min_size=1, max_size=4),
     extras=st.lists(EXTRA, max_size=3, unique=True),
