@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import zlib
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 __all__ = ["Misdeed", "Request", "Server", "serve"]
@@ -56,7 +58,7 @@ class Server:
 @contextmanager
 def serve(folder: Path) -> Iterator[Server]:
     """Serve the folder until the block ends."""
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    httpd = _HTTPServer(("127.0.0.1", 0), _Handler)
     httpd.daemon_threads = True
     server = Server(f"http://127.0.0.1:{httpd.server_address[1]}")
     _Handler.folders[httpd.server_address[1]] = (folder, server)
@@ -68,6 +70,13 @@ def serve(folder: Path) -> Iterator[Server]:
         httpd.shutdown()
         httpd.server_close()
         thread.join()
+
+
+class _HTTPServer(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that leave early, which is what some tests are about."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from resnettrain import TrainConfig, resolve_config
 from shardkit.fake_imagenet import FakeImageNet
-from shardkit.layout import ShardPlan
-from shardkit.pack import pack
-from shardkit.pack_config import PackConfig
+from shardkit.packing.config import PackConfig
+from shardkit.packing.layout import ShardPlan
+from shardkit.packing.pack import pack
 from shardkit.sources import FakeSource
 
 __all__ = ["PictureSet", "make_picture_set", "tiny_config"]

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from shardkit import CheckOptions, ShardReport, check_shards, seeded_words
-from shardkit.header import build_headers
+from shardkit.tar.header import build_headers
 
 __all__ = [
     "END_MARKER",

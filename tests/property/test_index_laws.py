@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardkit import ShardFile, build_index, dali_index, index_from_json, read_index, write_index
-from shardkit.index import index_to_json
+from shardkit.index.shard_index import index_to_json
 from tests.helpers.shards import layout
 
 EXTENSIONS = ("jpg", "cls", "json", "seg.png")

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from shardkit import Sample, ShardReadError, ShardWriter, build_index, iter_samples, open_folder, split_name
-from shardkit.header import build_headers, parse_header, parse_pax_records
-from shardkit.index import index_to_json
+from shardkit.check.scan import scan_shard
+from shardkit.index.shard_index import index_to_json
 from shardkit.keys import picture_extension
-from shardkit.scan import scan_shard
+from shardkit.tar.header import build_headers, parse_header, parse_pax_records
 from tests.helpers.folders import image_folder, pack_folder
 from tests.helpers.shards import check, layout, rules_in, sample_members, tar_bytes
 

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from shardkit import ShardReadError, ShardWriter
-from shardkit.header import BLOCK_BYTES, HeaderError, parse_header
-from shardkit.rules import check_scan
-from shardkit.scan import ScanOptions, ShardScan, scan_shard
-from shardkit.source import MemorySource, stream_source
-from shardkit.walk import Member, ShardWalk
+from shardkit.check.rules import check_scan
+from shardkit.check.scan import ScanOptions, ShardScan, scan_shard
+from shardkit.tar.byte_source import MemorySource, stream_source
+from shardkit.tar.header import BLOCK_BYTES, HeaderError, parse_header
+from shardkit.tar.walk import Member, ShardWalk
 from tests.helpers.shards import END_MARKER, layout, raw_member, sample_members, tar_bytes
 
 FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])

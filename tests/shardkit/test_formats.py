@@ -63,7 +63,7 @@ def test_every_field_that_is_written_is_in_the_spec_and_of_the_type_it_names(
 
 
 def test_the_fields_of_a_plan_are_in_the_spec(tmp_path: Path) -> None:
-    plan = pytest.importorskip("shardkit.plan")
+    plan = pytest.importorskip("shardkit.packing.plan")
     written = plan.WrittenPlan(
         prefix="t", recipe={"kind": "fake"}, fingerprint="ab" * 16, on_error="stop", recode=None, transform=None,
         encoder=None, shards=(shardkit.ShardPlan("t-000000.tar", range(2)),),

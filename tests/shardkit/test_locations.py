@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.locations import is_command, is_url, is_web, mask_url, mask_urls, scheme_of
+from shardkit.locations import bare_url, is_command, is_url, is_web, mask_url, mask_urls, scheme_of
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,14 @@ def test_a_scheme_stands_at_the_start(location: str, scheme: str) -> None:
 def test_a_command_begins_with_pipe() -> None:
     assert is_command("pipe:cat a.tar")
     assert not is_command("./pipe:cat a.tar")
+
+
+@pytest.mark.parametrize(
+    ("url", "bare"),
+    [("https://u:SECRET@h:8/a.jpg?sig=SECRET#SECRET", "https://h:8/a.jpg"), ("https://[::SECRET/a.jpg", "https://***")],
+)
+def test_a_url_that_is_passed_on_holds_no_secret(url: str, bare: str) -> None:
+    assert bare_url(url) == bare
 
 
 @pytest.mark.parametrize(

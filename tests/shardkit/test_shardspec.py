@@ -197,7 +197,9 @@ class TestFiles:
     @pytest.mark.parametrize(
         "pattern", ["$(touch CANARY).tar", "x.tar; touch CANARY", "--output=CANARY", "pipe:touch CANARY"]
     )
-    def test_nothing_is_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+    def test_what_looks_like_a_command_is_a_name_and_nothing_is_run(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+    ) -> None:
         monkeypatch.chdir(tmp_path)
         assert expand_patterns([pattern]) == [pattern]
         assert list(tmp_path.iterdir()) == []

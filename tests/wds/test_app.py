@@ -58,6 +58,11 @@ def test_the_help_names_every_command_and_the_exit_codes(tmp_path: Path) -> None
         assert word in ended.stdout
 
 
+@pytest.mark.parametrize("command", ["make-shards", "run-plan", "inspect", "validate", "index", "stats", "train"])
+def test_the_help_of_a_command_ends_with_the_exit_codes(command: str) -> None:
+    assert invoke(command, "--help").stdout.rstrip().endswith("141 closed pipe.")
+
+
 def test_defaults_that_depend_on_other_options_are_in_the_help() -> None:
     assert "imagenet-SPLIT" in invoke("make-shards", "--help").stdout
     assert "0.1 x batch / 256" in invoke("train", "--help").stdout

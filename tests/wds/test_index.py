@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardkit import build_index, index_path_of, read_index, read_manifest
-from shardkit.index import index_to_json
+from shardkit.index.shard_index import index_to_json
 from tests.helpers.cli import invoke, processes_of_session, run_wds, started_wds, wait_until
 from tests.helpers.http_server import serve
 from tests.helpers.shards import sample_members, write_samples, write_shard
@@ -102,7 +102,7 @@ def test_missing_shards_are_all_named_before_anything_is_written(tmp_path: Path)
 
 def test_a_remote_shard_without_a_folder_for_its_index_is_wrong_use() -> None:
     ended = invoke("index", "https://host/a.tar")
-    assert (ended.code, "--into DIR" in ended.stderr) == (2, True)
+    assert (ended.code, "--out DIR" in ended.stderr) == (2, True)
 
 
 def test_keys_that_shards_share_are_a_warning_that_names_both(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_table_and_exports_are_written(tmp_path: Path) -> None:
 def test_a_full_run_over_shards_of_a_server_with_indexes_here(tmp_path: Path) -> None:
     shards = write_set(tmp_path / "far")
     with serve(tmp_path / "far") as server:
-        ended = invoke("index", f"{server.url}/s-{{0..1}}.tar", "--into", tmp_path / "here")
+        ended = invoke("index", f"{server.url}/s-{{0..1}}.tar", "--out", tmp_path / "here")
     if "No such file" in ended.stderr:
         pytest.xfail("remote shards are not read yet")
     assert ended.code == 0
@@ -156,7 +156,7 @@ def indexes_in(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.glob("*.index.json")}
 
 
-@pytest.mark.parametrize("after", [0, 3, 11])
+@pytest.mark.parametrize("after", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 11))])
 def test_a_killed_run_leaves_no_half_index_and_the_next_ends_as_if_it_had_not_been(tmp_path: Path, after: int) -> None:
     shards = [write_samples(tmp_path / f"s-{n:02d}.tar", 150, first=1000 * n) for n in range(16)]
     expected = from_scratch(shards)

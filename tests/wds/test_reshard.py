@@ -64,7 +64,7 @@ def test_a_size_in_bytes_is_kept_to(shards: list[Path], tmp_path: Path) -> None:
     assert max(sizes) <= 10 * 1024
 
 
-@pytest.mark.parametrize("args", [(), ("--shuffle", "--seed", 3), ("--sample", 0.5, "--max-size", 16, "--quality", 80)])
+@pytest.mark.parametrize("args", [(), ("--shuffle", "--seed", 3), ("--share", 0.5, "--max-size", 16, "--quality", 80)])
 def test_bytes_are_the_same_for_any_number_of_processes(
     shards: list[Path], tmp_path: Path, args: tuple[object, ...]
 ) -> None:
@@ -161,7 +161,7 @@ def test_a_dry_run_prints_the_layout_and_writes_nothing(shards: list[Path], tmp_
         ("--count", 2, "--shard-size", 3),
         ("--shard-size", "many"),
         ("--labels", "x"),
-        ("--sample", 2),
+        ("--share", 2),
         ("--crop-ready",),
         ("--labels", 99),
         ("--count", 99),

@@ -138,3 +138,14 @@ def test_a_file_that_is_no_plan_is_wrong_use(tmp_path: Path, content: str) -> No
 def test_a_plan_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     ended = run(tmp_path / "x.plan.json")
     assert (ended.code, ended.stderr) == (1, f"Error: {tmp_path}/x.plan.json: No such file or directory\n")
+
+
+def test_a_dry_run_prints_the_shards_of_the_part_and_makes_none(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+    ended = run(plan, "--slice", "2/4", "--dry-run")
+    assert (ended.code, [line.split()[0] for line in ended.stdout.splitlines()]) == (
+        0,
+        [f"{plan.parent}/imagenet-train-00000{number}.tar" for number in (1, 5)],
+    )
+    assert json.loads(run(plan, "--slice", "2/4", "--dry-run", "--json").stdout)["shards"][1]["samples"] == 3
+    assert [path.name for path in plan.parent.iterdir()] == [plan.name]

@@ -82,3 +82,8 @@ def test_a_table_is_read_instead_of_shards(tmp_path: Path) -> None:
     assert [line for line in shards if not line.startswith(("mean", "std"))] == [
         line.replace("s-0.tar", f"{tmp_path}/s-0.tar").replace("s-1.tar", f"{tmp_path}/s-1.tar") for line in table
     ]
+
+
+def test_drawing_from_a_table_is_refused_since_it_holds_no_pictures(tmp_path: Path) -> None:
+    ended = invoke("stats", tmp_path / "x.parquet", "--sample", 3)
+    assert (ended.code, "name the shards" in ended.stderr) == (2, True)

@@ -19,9 +19,9 @@ import atheris  # type: ignore[import-not-found,import-untyped,unused-ignore]  #
 
 with atheris.instrument_imports(include=["shardkit"]):
     from shardkit import ShardReadError
-    from shardkit.header import HeaderError, parse_header, parse_pax_records
-    from shardkit.source import MemorySource, stream_source
-    from shardkit.walk import Member, ShardWalk
+    from shardkit.tar.byte_source import MemorySource, stream_source
+    from shardkit.tar.header import HeaderError, parse_header, parse_pax_records
+    from shardkit.tar.walk import Member, ShardWalk
 
 _BLOCK_BYTES = 512
 _CHECKSUM = slice(148, 156)

@@ -6,13 +6,13 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from wds.console import print_error, setup_logging
@@ -129,17 +129,24 @@ app = typer.Typer(
     help="Make WebDataset shards, check them, and train image classifiers from them.",
     epilog=_EPILOG,
 )
-app.command("make-shards", cls=GreedyCommand)(make_shards)
-app.command("run-plan")(run_plan)
-app.command("inspect")(inspect)
-app.command("validate", cls=GreedyCommand)(validate)
-app.command("index")(index)
-app.command("stats")(stats)
-app.command("repair")(repair)
-app.command("reshard")(reshard)
-app.command("train", cls=GreedyCommand)(train)
-app.command("eval")(evaluate)
-app.command("demo")(demo)
+
+
+def _mount(name: str, command: Callable[..., None], *, cls: type[TyperCommand] | None = None) -> None:
+    """Mount a command; its help ends with the exit codes, which are the same for all."""
+    app.command(name, cls=cls, epilog=_EPILOG)(command)
+
+
+_mount("make-shards", make_shards, cls=GreedyCommand)
+_mount("run-plan", run_plan)
+_mount("inspect", inspect)
+_mount("validate", validate, cls=GreedyCommand)
+_mount("index", index)
+_mount("stats", stats)
+_mount("repair", repair)
+_mount("reshard", reshard)
+_mount("train", train, cls=GreedyCommand)
+_mount("eval", evaluate)
+_mount("demo", demo)
 
 
 @app.callback()

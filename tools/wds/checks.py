@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
@@ -20,11 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_MAX_PIXELS",
-    "JOBS",
     "AllowCommands",
     "Classes",
-    "Decode",
+    "LocalPatterns",
     "MaxPixels",
+    "NoDecode",
     "Patterns",
     "Strict",
     "as_document",
@@ -40,20 +39,25 @@ __all__ = [
 Patterns = Annotated[
     list[str],
     typer.Argument(
-        metavar="PATTERN...", help="Names, {000000..000003}, <000000..000003>, globs, @list, folders, URLs."
+        metavar="PATTERN...", help="Names, {000000..000003}, <000000..000003>, globs, @list, folders, manifests, URLs."
+    ),
+]
+LocalPatterns = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATTERN...", help="Names, {000000..000003}, <000000..000003>, globs, @list, folders, manifests."
     ),
 ]
 Classes = Annotated[
     int | None, typer.Option("--classes", min=1, show_default="as the manifest says", help="Labels must lie in 0..N-1.")
 ]
-Decode = Annotated[bool, typer.Option("--decode/--no-decode", help="Unpack every picture, or read its header only.")]
+NoDecode = Annotated[bool, typer.Option("--no-decode", help="Read the header of each picture only, not its pixels.")]
 MaxPixels = Annotated[int, typer.Option(min=1, help="Larger pictures are refused before they are unpacked.")]
 AllowCommands = Annotated[
     bool, typer.Option("--allow-commands", help="Run what `pipe:COMMAND` names, and read the shard it writes.")
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 on warnings and notes too.")]
 
-JOBS = min(os.cpu_count() or 1, 8)
 # As shardkit.MAX_PIXELS, which is not imported just to show the help.
 DEFAULT_MAX_PIXELS = 89_478_485
 # So many findings of one rule are listed for a shard; --json has all.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import sys
 import time
@@ -15,6 +16,7 @@ import typer
 from wds.text import WIPE, can_redraw, masked, valid, visible, wants_colour
 
 __all__ = [
+    "JOBS",
     "SCHEMA_VERSION",
     "AsJson",
     "Jobs",
@@ -31,6 +33,7 @@ __all__ = [
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes; the result is the same for any number.")]
+JOBS = min(os.cpu_count() or 1, 8)
 
 SCHEMA_VERSION = 1
 # What the command itself says goes the way of a log line, so that -v and -q hold for it too.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wds.checks import JOBS, Patterns
-from wds.console import AsJson, Jobs, Progress, human_bytes, print_error, print_json, print_line, print_warning
+from wds.checks import Patterns
+from wds.console import JOBS, AsJson, Jobs, Progress, human_bytes, print_error, print_json, print_line, print_warning
 from wds.patterns import expand_existing
 from wds.text import masked
 
@@ -28,15 +28,21 @@ class Export(StrEnum):
     SIZES = "sizes"
 
 
-Into = Annotated[
+Out = Annotated[
     Path | None,
-    typer.Option("--into", show_default="beside the shards", help="Folder for the indexes; remote shards need one."),
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="DIR",
+        show_default="beside the shards",
+        help="Folder for the indexes; remote shards need one.",
+    ),
 ]
 WithManifest = Annotated[
     bool, typer.Option("--manifest/--no-manifest", help="Make the manifest, which says what the whole set is.")
 ]
 Prefix = Annotated[
-    str | None, typer.Option("--prefix", show_default="from the shards' names", help="Name of the manifest.")
+    str | None, typer.Option("--prefix", show_default="from the shards' names", help="The manifest's name begins so.")
 ]
 ClassNames = Annotated[
     str | None,
@@ -63,7 +69,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Read the shards and wri
 
 def index(
     patterns: Patterns,
-    into: Into = None,
+    out: Out = None,
     manifest: WithManifest = True,
     prefix: Prefix = None,
     classes: ClassNames = None,
@@ -75,11 +81,14 @@ def index(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Index shards that others made. Only shards whose index is missing or stale are read."""
+    """Index shards that others made. Only shards whose index is missing or stale are read.
+
+    Exit 1: a shard cannot be indexed; the indexes of the others are written, nothing of the whole set is.
+    """
     from shardkit import CatalogOptions, catalog_shards, read_classes
 
     options = CatalogOptions(
-        into=into,
+        folder=out,
         manifest=manifest,
         prefix=prefix,
         classes=None if classes is None else read_classes(classes),

@@ -10,11 +10,10 @@ import typer
 
 from wds.checks import (
     DEFAULT_MAX_PIXELS,
-    JOBS,
     AllowCommands,
     Classes,
-    Decode,
     MaxPixels,
+    NoDecode,
     Patterns,
     Strict,
     as_document,
@@ -22,7 +21,7 @@ from wds.checks import (
     exit_on,
     visible_name,
 )
-from wds.console import AsJson, Jobs, print_json
+from wds.console import JOBS, AsJson, Jobs, print_json
 from wds.screen import Screen
 from wds.shard_pages import Pages
 from wds.shard_view import print_reports
@@ -50,7 +49,7 @@ OnExists = Annotated[
 def inspect(
     patterns: Patterns,
     classes: Classes = None,
-    decode: Decode = True,
+    no_decode: NoDecode = False,
     max_pixels: MaxPixels = DEFAULT_MAX_PIXELS,
     strict: Strict = False,
     allow_commands: AllowCommands = False,
@@ -65,7 +64,7 @@ def inspect(
     from shardkit import CheckOptions, class_names, combined
 
     options = CheckOptions(
-        num_classes=classes, decode=decode, max_pixels=max_pixels, jobs=jobs, allow_commands=allow_commands
+        num_classes=classes, decode=not no_decode, max_pixels=max_pixels, jobs=jobs, allow_commands=allow_commands
     )
     pages = Pages(sheet=sheet, html=html, num_tiles=sheet_size, replace=on_exists == "overwrite")
     pages.require_writable(patterns)

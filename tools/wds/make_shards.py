@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import typer
 
 from wds import pack_options as opt
 from wds import pack_view
-from wds.console import AsJson, Jobs
+from wds.console import JOBS, AsJson, Jobs
 from wds.pack_sources import SourceOptions, chosen_kind, opened, refuse_others
 from wds.reshard import reshard
 
@@ -21,15 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["make_shards"]
 
-_JOBS = min(os.cpu_count() or 1, 8)
-
 
 def make_shards(
     ctx: typer.Context,
     count: opt.Count = None,
     out: opt.Out = Path("shards"),
     prefix: opt.Prefix = None,
-    shard_size: opt.ShardBytesOrSamples = None,
+    shard_size: opt.ShardSizeText = None,
     split: opt.Split = "train",
     seed: opt.Seed = 0,
     on_exists: opt.OnExists = "fail",
@@ -53,7 +50,7 @@ def make_shards(
     size: opt.Size = "500x375",
     sizes: opt.Sizes = "varied",
     labels: opt.Labels = "signal",
-    jobs: Jobs = _JOBS,
+    jobs: Jobs = JOBS,
     dry_run: opt.DryRun = False,
     plan_only: opt.PlanOnly = False,
     as_json: AsJson = False,
@@ -116,8 +113,7 @@ def _pack(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig, as_j
     """Pack, with progress on stderr, and say what was made."""
     from shardkit import pack
 
-    resume = ("--on-exists", "resume")
-    with pack_view.packing(config, total=len(plan), resume=resume, quiet=as_json) as on_shard:
+    with pack_view.packing(config, total=len(plan), quiet=as_json) as on_shard:
         manifest = pack(source, plan, config=config, on_shard=on_shard)
     pack_view.result(manifest, config, ignored=getattr(source, "ignored", 0), as_json=as_json)
 

@@ -1,9 +1,9 @@
-"""The options of ``wds make-shards``, each with its help."""
+"""The options of ``wds make-shards``, each with its help; those of all packing commands are here too."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -30,13 +30,15 @@ __all__ = [
     "Quality",
     "Root",
     "Seed",
-    "ShardBytesOrSamples",
+    "ShardSizeText",
     "Shuffle",
     "Size",
     "Sizes",
     "Split",
     "Synsets",
     "ValShare",
+    "quality_option",
+    "shard_size_option",
 ]
 
 _FAKE, _SOURCES, _TABLE, _ILSVRC, _PICTURES = (
@@ -47,18 +49,23 @@ _FAKE, _SOURCES, _TABLE, _ILSVRC, _PICTURES = (
     "Re-encoding",
 )
 
+
+def shard_size_option(default: str) -> Any:
+    """Return the option --shard-size. Args: default: in words, for the help."""
+    help_text = "Samples a shard (10000), or at most so many bytes (1GiB)."
+    return typer.Option("--shard-size", metavar="N|SIZE", show_default=default, help=help_text)
+
+
+def quality_option(default: str) -> Any:
+    """Return the option --quality. Args: default: in words, for the help."""
+    help_text = "JPEG quality: re-encode every picture."
+    return typer.Option(min=1, max=100, show_default=default, help=help_text, rich_help_panel=_PICTURES)
+
+
 Count = Annotated[int | None, typer.Option(min=1, show_default="4 of fake pictures", help="Number of shards.")]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the shards.")]
+Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the shards.")]
 Prefix = Annotated[str | None, typer.Option(show_default="imagenet-SPLIT", help="Shard names begin so.")]
-ShardBytesOrSamples = Annotated[
-    str | None,
-    typer.Option(
-        "--shard-size",
-        metavar="N|SIZE",
-        show_default="100 of fake pictures, else 1000",
-        help="Samples a shard (10000), or at most so many bytes (1GiB).",
-    ),
-]
+ShardSizeText = Annotated[str | None, shard_size_option("100 of fake pictures, else 1000")]
 Split = Annotated[Literal["train", "val"], typer.Option(help="Which set to make.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same bytes.")]
 OnExists = Annotated[
@@ -90,7 +97,8 @@ FromShards = Annotated[
     ),
 ]
 ValShare = Annotated[
-    float | None, typer.Option(help="This share of every class is val, the rest train.", rich_help_panel=_SOURCES)
+    float | None,
+    typer.Option(metavar="SHARE", help="This share of every class is val, the rest train.", rich_help_panel=_SOURCES),
 ]
 Shuffle = Annotated[
     bool, typer.Option("--shuffle/--no-shuffle", help="Pack in seeded order, or as it comes.", rich_help_panel=_SOURCES)
@@ -129,19 +137,10 @@ MaxSize = Annotated[
     int | None,
     typer.Option(min=1, metavar="PX", help="Scale pictures down to this longest side.", rich_help_panel=_PICTURES),
 ]
-Quality = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=100,
-        show_default="bytes are kept; fake pictures 95",
-        help="JPEG quality: re-encode every picture.",
-        rich_help_panel=_PICTURES,
-    ),
-]
+Quality = Annotated[int | None, quality_option("bytes are kept; fake pictures 95")]
 CropReady = Annotated[
     bool,
-    typer.Option("--crop-ready", help="With restart markers, to cut crops from the bytes.", rich_help_panel=_PICTURES),
+    typer.Option("--crop-ready", help="Add restart markers, to cut crops from the bytes.", rich_help_panel=_PICTURES),
 ]
 
 Classes = Annotated[int, typer.Option(min=1, help="Number of classes.", rich_help_panel=_FAKE)]

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wds.console import Progress, human_bytes, print_json, print_line, print_note, print_warning
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from shardkit import Manifest, PackConfig, ShardPlan, ShardRecord, Source
 
-__all__ = ["layout", "packing", "planned", "result"]
+__all__ = ["layout", "layout_of_part", "packing", "planned", "result"]
 
 # So many skipped sources are named; the manifest and --json have all.
 _NAMED = 5
@@ -23,11 +23,11 @@ _NAMED = 5
 
 @contextmanager
 def packing(
-    config: PackConfig, *, total: int, resume: Sequence[str], quiet: bool
+    config: PackConfig, *, total: int, resume: Sequence[str] = ("--on-exists", "resume"), quiet: bool
 ) -> Iterator[Callable[[ShardRecord], None]]:
     """Show progress for one block; where it ends early and can go on, say by which command.
 
-    Args: resume: the words that make this command go on.
+    Args: total: shards to make. resume: the words that make this command go on.
     """
     from shardkit import PackError, UnfinishedPackingError
 
@@ -71,24 +71,26 @@ def result(manifest: Manifest, config: PackConfig, *, ignored: int, as_json: boo
 
 def layout(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig, as_json: bool) -> None:
     """Print the exact layout, and what is in its way."""
-    from shardkit import existing_output, planned_bytes
+    from shardkit import existing_output
 
+    shards = _shards(source, plan, config=config)
     in_the_way = [str(path) for path in existing_output(config)]
-    # Nobody knows what re-encoding makes of the bytes.
-    sizes = [None if config.recode is not None else planned_bytes(source, shard.samples) for shard in plan]
     if as_json:
-        shards = [
-            {"name": shard.name, "samples": len(shard.samples), "bytes": num_bytes}
-            for shard, num_bytes in zip(plan, sizes, strict=True)
-        ]
         print_json({"folder": str(config.folder), "shards": shards, "existing": in_the_way})
         return
-    for shard, num_bytes in zip(plan, sizes, strict=True):
-        known = "" if num_bytes is None else f", {human_bytes(num_bytes)}"
-        print_line(f"{config.folder / shard.name}  {len(shard.samples)} samples{known}")
+    _print_shards(shards, config=config)
     print_line(f"{config.manifest_path}  {len(source)} samples in {len(plan)} shards, {len(source.classes)} classes")
     if in_the_way:
         print_note(f"{len(in_the_way)} files of this prefix are there already; --on-exists {config.on_exists}")
+
+
+def layout_of_part(source: Source, part: Sequence[ShardPlan], *, config: PackConfig, as_json: bool) -> None:
+    """Print the shards of one part of a plan."""
+    shards = _shards(source, part, config=config)
+    if as_json:
+        print_json({"folder": str(config.folder), "shards": shards})
+        return
+    _print_shards(shards, config=config)
 
 
 def planned(path: Path, plan: Sequence[ShardPlan], *, as_json: bool) -> None:
@@ -110,6 +112,23 @@ def _as_document(manifest: Manifest, config: PackConfig) -> dict[str, object]:
         "digest": manifest.digest,
         "skipped": list(manifest.skipped),
     }
+
+
+def _shards(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig) -> list[dict[str, Any]]:
+    """Return what is known of shards before they are made; nobody knows what re-encoding makes of the bytes."""
+    from shardkit import planned_bytes
+
+    sizes = [None if config.recode is not None else planned_bytes(source, shard.samples) for shard in plan]
+    return [
+        {"name": shard.name, "samples": len(shard.samples), "bytes": num_bytes}
+        for shard, num_bytes in zip(plan, sizes, strict=True)
+    ]
+
+
+def _print_shards(shards: Sequence[dict[str, Any]], *, config: PackConfig) -> None:
+    for shard in shards:
+        known = "" if shard["bytes"] is None else f", {human_bytes(shard['bytes'])}"
+        print_line(f"{config.folder / shard['name']}  {shard['samples']} samples{known}")
 
 
 def _again(more: Sequence[str]) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from wds.checks import DEFAULT_MAX_PIXELS, JOBS, Classes, Decode, MaxPixels, Patterns, visible_name
-from wds.console import AsJson, Jobs, Progress, print_json, print_line, print_note
+from wds.checks import DEFAULT_MAX_PIXELS, Classes, LocalPatterns, MaxPixels, NoDecode, visible_name
+from wds.console import JOBS, AsJson, Jobs, Progress, print_json, print_line, print_note
 from wds.patterns import local_shards
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Doubles = Annotated[
     Literal["drop", "rename"],
     typer.Option(help="A whole sample whose key is taken, with other bytes: to the quarantine, or under a new key."),
 ]
-OnExists = Annotated[Literal["fail", "overwrite"], typer.Option(help="Where a repaired shard is in DIR already.")]
+OnExists = Annotated[Literal["fail", "overwrite"], typer.Option(help="Where a shard of that name is in DIR already.")]
 CopyGood = Annotated[bool, typer.Option("--copy-good", help="Write shards to DIR too that need no repair.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done and write nothing.")]
 
@@ -36,12 +36,12 @@ _LISTED = 5
 
 
 def repair(
-    patterns: Patterns,
+    patterns: LocalPatterns,
     out: Out = None,
     in_place: InPlace = False,
     doubles: Doubles = "drop",
     classes: Classes = None,
-    decode: Decode = True,
+    no_decode: NoDecode = False,
     max_pixels: MaxPixels = DEFAULT_MAX_PIXELS,
     on_exists: OnExists = "fail",
     copy_good: CopyGood = False,
@@ -58,7 +58,7 @@ def repair(
     if (out is None) != in_place:
         raise typer.BadParameter("give either --out DIR or --in-place")
     config = RepairConfig(
-        folder=out, doubles=doubles, num_classes=classes, decode=decode, max_pixels=max_pixels,
+        folder=out, doubles=doubles, num_classes=classes, decode=not no_decode, max_pixels=max_pixels,
         on_exists=on_exists, copy_good=copy_good, dry_run=dry_run,
     )  # fmt: skip
     paths = ["-"] if list(patterns) == ["-"] else local_shards(patterns, all_there=True)

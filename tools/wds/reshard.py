@@ -12,8 +12,8 @@ import typer
 
 from wds import pack_view
 from wds import reshard_options as opt
-from wds.checks import JOBS, Patterns
-from wds.console import AsJson, Jobs, print_note, print_warning
+from wds.checks import LocalPatterns
+from wds.console import JOBS, AsJson, Jobs, print_note, print_warning
 from wds.patterns import local_shards
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _DEFAULT_SAMPLES = 10_000
 
 
 def reshard(
-    patterns: Patterns,
+    patterns: LocalPatterns,
     out: opt.Out,
     prefix: opt.Prefix = "resharded",
     shard_size: opt.ShardSizeText = None,
@@ -40,7 +40,7 @@ def reshard(
     max_bytes: opt.MaxBytes = None,
     min_side: opt.MinSide = None,
     max_side: opt.MaxSide = None,
-    sample: opt.Sample = None,
+    share: opt.Share = None,
     relabel: opt.Relabel = None,
     drop_unmapped: opt.DropUnmapped = False,
     rekey: opt.Rekey = False,
@@ -62,7 +62,7 @@ def reshard(
 
     selection = Selection(
         labels=None if labels is None else parse_labels(labels), keys=keys, drop_keys=drop_keys,
-        min_bytes=min_bytes, max_bytes=max_bytes, min_side=min_side, max_side=max_side, fraction=sample,
+        min_bytes=min_bytes, max_bytes=max_bytes, min_side=min_side, max_side=max_side, share=share,
         relabel=relabel, drop_unmapped=drop_unmapped, rekey=rekey, shuffle=shuffle, seed=seed,
     )  # fmt: skip
     recode = _recode(max_size, quality=quality, crop_ready=crop_ready)
@@ -113,8 +113,7 @@ class _Task:
             if plan_only:
                 pack_view.planned(prepare(source, plan, config=config), plan, as_json=self.as_json)
                 return
-            resume = ("--on-exists", "resume")
-            with pack_view.packing(config, total=len(plan), resume=resume, quiet=self.as_json) as on_shard:
+            with pack_view.packing(config, total=len(plan), quiet=self.as_json) as on_shard:
                 manifest = pack(source, plan, config=config, on_shard=on_shard)
         pack_view.result(manifest, config, ignored=0, as_json=self.as_json)
         num_before = sum(shard.num_samples for shard in source.shards)

@@ -1,4 +1,4 @@
-"""The options of ``wds reshard``, each with its help."""
+"""The options of ``wds reshard``, each with its help; what it shares with ``make-shards`` is the same here."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+
+from wds.pack_options import CropReady, DryRun, MaxSize, OnExists, PlanOnly, quality_option, shard_size_option
 
 __all__ = [
     "Count",
@@ -28,34 +30,25 @@ __all__ = [
     "Quality",
     "Rekey",
     "Relabel",
-    "Sample",
     "Seed",
     "ShardSizeText",
+    "Share",
     "Shuffle",
     "Split",
 ]
 
-_WHICH, _HOW = "Which samples", "Pictures"
+_WHICH = "Which samples"
 
-Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the new shards.")]
-Prefix = Annotated[str, typer.Option(help="Names of the new shards begin so.")]
-ShardSizeText = Annotated[
-    str | None,
-    typer.Option("--shard-size", show_default="10000", help="Samples (10000) or bytes (1GiB) a shard, at most."),
-]
+Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the shards.")]
+Prefix = Annotated[str, typer.Option(help="Shard names begin so.")]
+ShardSizeText = Annotated[str | None, shard_size_option("10000")]
 Count = Annotated[int | None, typer.Option(min=1, help="Number of shards, as even as can be.")]
 Shuffle = Annotated[bool, typer.Option("--shuffle", help="One seeded order over all samples, else as they come.")]
-Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of --shuffle and --sample. Same seed, same bytes.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same bytes; of --shuffle and --share.")]
 Split = Annotated[
     Literal["train", "val"] | None, typer.Option(show_default="as the manifests say", help="Which set it is.")
 ]
-OnExists = Annotated[
-    Literal["fail", "resume", "overwrite"],
-    typer.Option(help="Where shards of this prefix are there: resume goes on with the same work that was killed."),
-]
-OnError = Annotated[Literal["stop", "skip"], typer.Option(help="What to do with samples that cannot be read.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the layout and write nothing.")]
-PlanOnly = Annotated[bool, typer.Option("--plan-only", help="Write the plan alone, for wds run-plan.")]
+OnError = Annotated[Literal["stop", "skip"], typer.Option(help="What to do with a sample that cannot be used.")]
 Rekey = Annotated[bool, typer.Option("--rekey", help="New keys NUMBER_KEY, where shards share keys.")]
 
 Labels = Annotated[
@@ -75,7 +68,7 @@ MinSide = Annotated[
 MaxSide = Annotated[
     int | None, typer.Option(min=1, metavar="PX", help="Longer side at most so long.", rich_help_panel=_WHICH)
 ]
-Sample = Annotated[
+Share = Annotated[
     float | None,
     typer.Option(metavar="SHARE", help="This share of every class, by --seed.", rich_help_panel=_WHICH),
 ]
@@ -87,12 +80,4 @@ DropUnmapped = Annotated[
     bool, typer.Option("--drop-unmapped", help="Leave out labels that --relabel lacks.", rich_help_panel=_WHICH)
 ]
 
-MaxSize = Annotated[
-    int | None, typer.Option(min=1, metavar="PX", help="Scale longer sides down to this.", rich_help_panel=_HOW)
-]
-Quality = Annotated[
-    int | None, typer.Option(min=1, max=100, help="Re-encode every picture as JPEG.", rich_help_panel=_HOW)
-]
-CropReady = Annotated[
-    bool, typer.Option("--crop-ready", help="Add restart markers, for readers of crops.", rich_help_panel=_HOW)
-]
+Quality = Annotated[int | None, quality_option("bytes are kept")]

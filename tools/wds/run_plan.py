@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from wds import pack_view
-from wds.console import AsJson, Jobs, print_json, print_line
+from wds.console import JOBS, AsJson, Jobs, print_json, print_line
+from wds.pack_options import DryRun
 
 if TYPE_CHECKING:
     from shardkit import Slice, WrittenPlan
 
 __all__ = ["run_plan"]
-
-_JOBS = min(os.cpu_count() or 1, 8)
 
 PlanFile = Annotated[
     Path, typer.Argument(metavar="PLAN", help="The plan that wds make-shards --plan-only wrote, in its folder.")
@@ -26,7 +24,9 @@ Part = Annotated[
 ]
 
 
-def run_plan(plan: PlanFile, part: Part = "1/1", jobs: Jobs = _JOBS, as_json: AsJson = False) -> None:
+def run_plan(
+    plan: PlanFile, part: Part = "1/1", jobs: Jobs = JOBS, dry_run: DryRun = False, as_json: AsJson = False
+) -> None:
     """Make the shards of a plan beside it, or a part of them; whoever makes the last writes the manifest."""
     import shardkit
 
@@ -43,8 +43,11 @@ def run_plan(plan: PlanFile, part: Part = "1/1", jobs: Jobs = _JOBS, as_json: As
         return
     source = shardkit.reopen_source(written.recipe)
     config = written.config(plan.parent, jobs=jobs)
-    total = len(slice_of_it.shards(written))
-    with pack_view.packing(config, total=total, resume=(), quiet=as_json) as on_shard:
+    shards = slice_of_it.shards(written)
+    if dry_run:
+        pack_view.layout_of_part(source, shards, config=config, as_json=as_json)
+        return
+    with pack_view.packing(config, total=len(shards), resume=(), quiet=as_json) as on_shard:
         manifest = shardkit.run_plan(source, written, config=config, part=slice_of_it, on_shard=on_shard)
     if manifest is None:
         _print_part(slice_of_it, written, folder=plan.parent, as_json=as_json)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wds.checks import DEFAULT_MAX_PIXELS, JOBS, Classes, MaxPixels, Patterns, visible_name
-from wds.console import AsJson, Jobs, Progress, print_error, print_json, print_line, print_warning
+from wds.checks import DEFAULT_MAX_PIXELS, Classes, MaxPixels, Patterns, visible_name
+from wds.console import JOBS, AsJson, Jobs, Progress, print_error, print_json, print_line, print_warning
 from wds.patterns import expand_existing
 from wds.text import masked
 
@@ -22,7 +22,7 @@ Sampled = Annotated[
     int | None,
     typer.Option("--sample", min=1, metavar="N", show_default="all", help="Decode only N pictures, drawn at random."),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of --sample.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Same seed, same pictures; of --sample.")]
 
 # So many groups, classes and pictures are named; --json has all.
 _NAMED = 5
@@ -38,10 +38,15 @@ def stats(
     jobs: Jobs = JOBS,
     as_json: AsJson = False,
 ) -> None:
-    """Measure colours, class balance, sizes and duplicates. A table that `wds index --table` wrote is read instead."""
+    """Measure colours, class balance, sizes and duplicates. A table that `wds index --table` wrote is read instead.
+
+    Exit 1: a shard cannot be read or a picture not be decoded; the numbers are those of the others.
+    """
     from shardkit import StatisticsOptions, class_names, measure_shards, measure_table
 
     if len(patterns) == 1 and patterns[0].endswith(_TABLE_SUFFIX):
+        if sample is not None:
+            raise typer.BadParameter("a table holds no pictures to draw from; name the shards", param_hint="--sample")
         found = measure_table(Path(patterns[0]), num_classes=classes)
     else:
         locations = expand_existing(patterns)

@@ -11,11 +11,10 @@ import typer
 
 from wds.checks import (
     DEFAULT_MAX_PIXELS,
-    JOBS,
     AllowCommands,
     Classes,
-    Decode,
     MaxPixels,
+    NoDecode,
     Patterns,
     Strict,
     as_document,
@@ -24,7 +23,7 @@ from wds.checks import (
     print_findings,
     reports_of,
 )
-from wds.console import SCHEMA_VERSION, AsJson, Jobs, human_bytes, print_json, print_line
+from wds.console import JOBS, SCHEMA_VERSION, AsJson, Jobs, human_bytes, print_json, print_line
 from wds.explain import explain
 from wds.text import visible
 
@@ -48,11 +47,12 @@ Structure = Annotated[
 Readers = Annotated[
     int | None, typer.Option("--readers", min=1, help="Ranks times workers that will read: warn of too few shards.")
 ]
-Marker = Annotated[
-    bool, typer.Option("--marker-needed/--no-marker-needed", help="Whether a missing end marker is an error.")
+NoMarkerNeeded = Annotated[
+    bool, typer.Option("--no-marker-needed", help="Accept shards that lack the end-of-archive marker.")
 ]
 Ratio = Annotated[
-    int, typer.Option("--max-unpack-ratio", min=1, help="gzip that unpacks to more is read no further than 256 MiB.")
+    int,
+    typer.Option("--max-unpack-ratio", min=1, help="Give up gzip beyond so many times its size, and 256 MiB."),
 ]
 Ignore = Annotated[
     list[str] | None, typer.Option("--ignore", metavar="RULE,...", help="Count what these rules find, and no more.")
@@ -69,11 +69,11 @@ def validate(
     patterns: Patterns = [],  # noqa: B006  # Typer copies it
     against: Against = None,
     classes: Classes = None,
-    decode: Decode = True,
+    no_decode: NoDecode = False,
     structure: Structure = False,
     max_pixels: MaxPixels = DEFAULT_MAX_PIXELS,
     max_unpack_ratio: Ratio = _DEFAULT_RATIO,
-    marker_needed: Marker = True,
+    no_marker_needed: NoMarkerNeeded = False,
     readers: Readers = None,
     ignore: Ignore = None,
     explain_rule: Explain = None,
@@ -91,8 +91,9 @@ def validate(
             explain(explain_rule, as_json=as_json)
             return
         options = CheckOptions(
-            num_classes=classes, pictures=not structure, decode=decode, max_pixels=max_pixels, jobs=jobs, complete=True,
-            max_unpack_ratio=max_unpack_ratio, end_marker=marker_needed, allow_commands=allow_commands,
+            num_classes=classes, pictures=not structure, decode=not no_decode, max_pixels=max_pixels, jobs=jobs,
+            complete=True, max_unpack_ratio=max_unpack_ratio, end_marker=not no_marker_needed,
+            allow_commands=allow_commands,
             ignore=frozenset(rule for rules in ignore or () for rule in rules.split(",")),
         )  # fmt: skip
     except UnknownRuleError as error:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import PackError, Selection, parse_labels
-from shardkit.sources.selection import choose_fraction, read_keys, read_relabelling
+from shardkit.sources.selection import choose_share, read_keys, read_relabelling
 
 
 def test_labels_are_numbers_and_ranges() -> None:
@@ -75,29 +75,29 @@ def test_a_table_that_says_two_things_or_none_is_refused(tmp_path: Path, text: s
 
 @given(
     counts=st.lists(st.integers(0, 40), min_size=1, max_size=6),
-    fraction=st.floats(0.001, 1),
+    share=st.floats(0.001, 1),
     seed=st.integers(0, 9),
 )
 def test_a_share_is_exact_in_total_and_within_one_of_it_in_each_class(
-    counts: list[int], fraction: float, seed: int
+    counts: list[int], share: float, seed: int
 ) -> None:
     labels = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
-    rows = choose_fraction(labels, fraction=fraction, seed=seed)
-    assert abs(len(rows) - fraction * len(labels)) <= 0.5 + 1e-9
+    rows = choose_share(labels, share=share, seed=seed)
+    assert abs(len(rows) - share * len(labels)) <= 0.5 + 1e-9
     assert np.all(np.diff(rows) > 0)
     for label, count in enumerate(counts):
-        assert abs((labels[rows] == label).sum() - fraction * count) < 1 + 1e-9
+        assert abs((labels[rows] == label).sum() - share * count) < 1 + 1e-9
 
 
 def test_a_share_depends_on_the_seed_alone() -> None:
     labels = np.zeros(100, np.int64)
-    first, again, other = (choose_fraction(labels, fraction=0.1, seed=seed).tolist() for seed in (1, 1, 2))
+    first, again, other = (choose_share(labels, share=0.1, seed=seed).tolist() for seed in (1, 1, 2))
     assert first == again != other
     assert len(first) == 10
 
 
 @pytest.mark.parametrize(
-    "settings", [{"fraction": 0.0}, {"fraction": 1.5}, {"drop_unmapped": True}, {"min_side": 9, "max_side": 3}]
+    "settings", [{"share": 0.0}, {"share": 1.5}, {"drop_unmapped": True}, {"min_side": 9, "max_side": 3}]
 )
 def test_settings_that_nobody_can_mean_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(PackError):
@@ -106,5 +106,5 @@ def test_settings_that_nobody_can_mean_are_refused(settings: dict[str, float]) -
 
 def test_a_recipe_gives_the_selection_again(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("a\n", encoding="utf-8")
-    selection = Selection(labels=(1, 2), keys=tmp_path / "keys", fraction=0.5, shuffle=True, seed=3)
+    selection = Selection(labels=(1, 2), keys=tmp_path / "keys", share=0.5, shuffle=True, seed=3)
     assert Selection.from_recipe(json.loads(json.dumps(selection.as_recipe()))) == selection

@@ -71,7 +71,7 @@ def test_shards_without_an_index_or_with_an_old_one_are_read(shards: list[Path])
     assert read_all(shards, jobs=2) == before
 
 
-def test_labels_choose(shards: list[Path]) -> None:
+def test_labels_choose_samples(shards: list[Path]) -> None:
     found = read_all(shards, Selection(labels=(0, 3)))
     assert [members["cls"] for members in found.values()] == [b"0", b"3", b"0", b"0"]
 
@@ -84,7 +84,7 @@ def test_keys_choose_and_drop_and_missing_ones_are_told(shards: list[Path], tmp_
     assert opened(shards, Selection(keys=listed)).notes == (f"{listed}: 1 of its 3 keys are in no shard",)
 
 
-def test_sizes_choose(tmp_path: Path) -> None:
+def test_sides_and_bytes_of_pictures_choose_samples(tmp_path: Path) -> None:
     small, large = sample_members(2), sample_members(2, first=2, size=(64, 48))
     path = write_shard(tmp_path / "a.tar", [*small, *large, ("x.jpg", b"no picture"), ("x.cls", b"1")])
     assert list(read_all([path], Selection(min_side=48))) == ["000002", "000003"]
@@ -98,11 +98,11 @@ def test_sizes_choose(tmp_path: Path) -> None:
 
 def test_a_share_of_every_class_is_drawn(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "a.tar", 40)
-    found = read_all([path], Selection(fraction=0.5, seed=4))
+    found = read_all([path], Selection(share=0.5, seed=4))
     labels = [members["cls"] for members in found.values()]
     assert sorted(labels) == [str(n).encode() for n in range(10) for _ in range(2)]
     assert list(found) == sorted(found)
-    assert list(found) != list(read_all([path], Selection(fraction=0.5, seed=5)))
+    assert list(found) != list(read_all([path], Selection(share=0.5, seed=5)))
 
 
 def test_labels_become_new_ones_by_a_table(shards: list[Path], tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_no_sample_left_is_an_error(shards: list[Path]) -> None:
 
 
 def test_the_recipe_opens_the_same_source_again(shards: list[Path]) -> None:
-    source = opened(shards, Selection(labels=(0, 1), fraction=0.5, shuffle=True, seed=3))
+    source = opened(shards, Selection(labels=(0, 1), share=0.5, shuffle=True, seed=3))
     again = reopen_shards(json.loads(json.dumps(source.recipe)))
     assert again.fingerprint == source.fingerprint
     assert [again.sample(n) for n in range(len(again))] == [source.sample(n) for n in range(len(source))]

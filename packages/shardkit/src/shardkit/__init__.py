@@ -7,16 +7,21 @@ from shardkit.atomic import (
     remove_leftovers,
     write_atomically,
 )
-from shardkit.catalog import (
-    Catalog,
-    CatalogOptions,
-    catalog_shards,
+from shardkit.check.rules import (
+    RULES,
+    Finding,
+    Rule,
+    Severity,
+    find_rule,
 )
-from shardkit.class_names import (
-    class_names,
+from shardkit.check.together import (
+    SetOptions,
+    check_together,
 )
-from shardkit.contact_sheet import (
-    contact_sheet,
+from shardkit.check.validate import (
+    CheckOptions,
+    ShardReport,
+    check_shards,
 )
 from shardkit.errors import (
     ExportError,
@@ -39,7 +44,15 @@ from shardkit.errors import (
     WorkerDiedError,
     printable,
 )
-from shardkit.exports import (
+from shardkit.fake_imagenet import (
+    FakeImageNet,
+)
+from shardkit.index.catalog import (
+    Catalog,
+    CatalogOptions,
+    catalog_shards,
+)
+from shardkit.index.exports import (
     WidsShard,
     dali_index,
     dali_name,
@@ -47,12 +60,17 @@ from shardkit.exports import (
     sizes_json,
     wids_json,
 )
-from shardkit.fake_imagenet import (
-    FakeImageNet,
+from shardkit.index.indexing import (
+    IndexedShard,
+    IndexOptions,
+    index_shards,
+    keys_in_several,
 )
-from shardkit.index import (
-    INDEX_SUFFIX,
-    IndexState,
+from shardkit.index.listing import (
+    common_prefix,
+    read_classes,
+)
+from shardkit.index.shard_index import (
     ShardIndex,
     build_index,
     file_checksum,
@@ -60,35 +78,22 @@ from shardkit.index import (
     index_path_of,
     index_state,
     read_index,
-    shard_name,
     write_index,
 )
-from shardkit.indexing import (
-    IndexedShard,
-    IndexOptions,
-    index_shards,
-    keys_in_several,
+from shardkit.index.table import (
+    TABLE_COLUMNS,
+    PictureLooks,
+    read_columns,
+    sample_rows,
+    table_writer,
 )
 from shardkit.keys import (
-    LABEL_EXTENSION,
-    PICTURE_EXTENSIONS,
     SampleKey,
     picture_extension,
     split_name,
 )
 from shardkit.labels import (
     parse_label,
-)
-from shardkit.layout import (
-    ShardPlan,
-    ShardSize,
-    parse_shard_size,
-    plan_shards,
-    planned_bytes,
-)
-from shardkit.listing import (
-    common_prefix,
-    read_classes,
 )
 from shardkit.locations import (
     is_command,
@@ -106,18 +111,39 @@ from shardkit.manifest import (
     read_manifest,
     write_manifest,
 )
-from shardkit.mending import (
-    Change,
+from shardkit.packing.config import (
+    PLAN_SUFFIX,
+    PackConfig,
+    existing_output,
+    require_apart,
 )
-from shardkit.pack import (
+from shardkit.packing.layout import (
+    ShardPlan,
+    ShardSize,
+    parse_shard_size,
+    plan_shards,
+    planned_bytes,
+)
+from shardkit.packing.pack import (
     pack,
     prepare,
     run_plan,
 )
-from shardkit.pack_config import (
-    PLAN_SUFFIX,
-    PackConfig,
-    existing_output,
+from shardkit.packing.plan import (
+    Slice,
+    WrittenPlan,
+    parse_slice,
+    plan_of,
+    read_plan,
+    reopen_source,
+    write_plan,
+)
+from shardkit.packing.recode import (
+    Recode,
+    recode_sample,
+)
+from shardkit.packing.writer import (
+    ShardWriter,
 )
 from shardkit.pictures import (
     MAX_PIXELS,
@@ -128,53 +154,43 @@ from shardkit.pictures import (
     picture_facts,
     to_rgb,
 )
-from shardkit.plan import (
-    Slice,
-    WrittenPlan,
-    parse_slice,
-    plan_of,
-    read_plan,
-    reopen_source,
-    write_plan,
+from shardkit.repair.mending import (
+    Change,
 )
-from shardkit.quarantine import (
+from shardkit.repair.quarantine import (
     change_document,
 )
-from shardkit.reader import (
-    Sample,
-    ShardFile,
-    iter_samples,
-)
-from shardkit.recode import (
-    Recode,
-    recode_sample,
-)
-from shardkit.repair import (
+from shardkit.repair.repair import (
     RepairConfig,
     RepairReport,
     repair_shards,
 )
-from shardkit.report import (
-    html_report,
-)
-from shardkit.reshard import (
-    require_apart,
-)
-from shardkit.rules import (
-    RULES,
-    Finding,
-    Rule,
-    Severity,
-    find_rule,
-)
 from shardkit.seeded import (
-    Key,
     seeded_permutation,
     seeded_words,
 )
 from shardkit.shardspec import (
     expand_braces,
     expand_patterns,
+)
+from shardkit.show.class_names import (
+    class_names,
+)
+from shardkit.show.contact_sheet import (
+    contact_sheet,
+)
+from shardkit.show.report import (
+    html_report,
+)
+from shardkit.show.summary import (
+    Extent,
+    ShardSummary,
+    combined,
+)
+from shardkit.show.tiles import (
+    Tile,
+    TileOptions,
+    tiles_of,
 )
 from shardkit.sources import (
     Columns,
@@ -193,58 +209,28 @@ from shardkit.sources import (
     open_table,
     parse_labels,
 )
-from shardkit.statistics import (
-    Channels,
+from shardkit.statistics.statistics import (
     Distribution,
     Statistics,
     StatisticsOptions,
     measure_shards,
     measure_table,
 )
-from shardkit.summary import (
-    Extent,
-    ShardSummary,
-    combined,
-)
-from shardkit.table import (
-    TABLE_COLUMNS,
-    PictureLooks,
-    is_table,
-    read_columns,
-    sample_rows,
-    table_writer,
-)
-from shardkit.tiles import (
-    Tile,
-    TileOptions,
-    tiles_of,
-)
-from shardkit.together import (
-    SetOptions,
-    check_together,
-)
-from shardkit.validate import (
-    CheckOptions,
-    ShardReport,
-    check_shards,
-)
-from shardkit.writer import (
-    ShardWriter,
+from shardkit.tar.reader import (
+    Sample,
+    ShardFile,
+    iter_samples,
 )
 
 __all__ = [
-    "INDEX_SUFFIX",
-    "LABEL_EXTENSION",
     "MANIFEST_SUFFIX",
     "MAX_PIXELS",
-    "PICTURE_EXTENSIONS",
     "PLAN_SUFFIX",
     "RULES",
     "TABLE_COLUMNS",
     "Catalog",
     "CatalogOptions",
     "Change",
-    "Channels",
     "CheckOptions",
     "Columns",
     "Distribution",
@@ -257,9 +243,7 @@ __all__ = [
     "IlsvrcSource",
     "IndexFileError",
     "IndexOptions",
-    "IndexState",
     "IndexedShard",
-    "Key",
     "Manifest",
     "ManifestError",
     "OutputExistsError",
@@ -333,7 +317,6 @@ __all__ = [
     "index_shards",
     "index_state",
     "is_command",
-    "is_table",
     "is_url",
     "iter_samples",
     "keys_in_several",
@@ -377,7 +360,6 @@ __all__ = [
     "sample_rows",
     "seeded_permutation",
     "seeded_words",
-    "shard_name",
     "sizes_json",
     "split_name",
     "table_writer",

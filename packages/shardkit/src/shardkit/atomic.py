@@ -8,14 +8,23 @@ import fcntl
 import glob
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from shardkit.errors import OutputExistsError
 
-__all__ = ["atomic_file", "exclusive", "remove_leftovers", "shared", "sync_folder", "write_atomically"]
+__all__ = [
+    "atomic_file",
+    "exclusive",
+    "remove_leftovers",
+    "remove_leftovers_of",
+    "shared",
+    "sync_folder",
+    "unfinished_file",
+    "write_atomically",
+]
 
 # Hidden, so that no glob for shards finds an unfinished one.
 _TEMPORARY_PREFIX = ".unfinished-"
@@ -30,27 +39,40 @@ def atomic_file(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
     Raises: OutputExistsError: the name is taken and ``replace`` is false, also when it was taken meanwhile. OSError:
         naming the file, also where the system does not (a full disk).
     """
-    temporary = path.with_name(f"{_TEMPORARY_PREFIX}{path.name}-{secrets.token_hex(8)}")
     try:
         # The system applies the umask: a shard is as public as any other file.
-        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
-        with os.fdopen(descriptor, "wb") as file:
-            # Held until the file has its name, so that nobody takes it for a leftover; a killed process lets go.
-            _lock(file)
+        with unfinished_file(path, mode=0o666) as (temporary, file):
             yield file
             file.flush()
-            os.fsync(descriptor)
+            os.fsync(file.fileno())
             if replace:
                 os.replace(temporary, path)
             else:
                 _publish_new(temporary, path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
+    except OSError as error:
         # An OSError without a number is no system's: its message is its own, and a file name would replace it.
-        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+        if error.errno is not None and error.filename is None:
             error.filename = str(path)
         raise
     sync_folder(path.parent)
+
+
+@contextmanager
+def unfinished_file(path: Path, *, mode: int) -> Iterator[tuple[Path, BinaryIO]]:
+    """Open a new hidden file beside ``path`` and hand it out with its name, under which nothing is left afterwards.
+
+    Args: mode: who may read and write it, before the umask.
+    Raises: OSError.
+    """
+    temporary = path.with_name(f"{_TEMPORARY_PREFIX}{path.name}-{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(descriptor, "w+b") as file:
+            # Held as long as it is open, so that nobody takes it for a leftover; a killed process lets go.
+            _lock(file)
+            yield temporary, file
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, data: bytes, *, replace: bool) -> None:
@@ -104,6 +126,19 @@ def remove_leftovers(folder: Path, *, name_prefix: str) -> list[Path]:
             continue
         removed.append(path)
     return removed
+
+
+def remove_leftovers_of(paths: Iterable[Path]) -> None:
+    """Remove what killed processes left of these very files. Their folders need not be there."""
+    by_folder: dict[Path, set[str]] = {}
+    for path in paths:
+        by_folder.setdefault(path.parent, set()).add(path.name)
+    for folder, names in by_folder.items():
+        # What follows the last hyphen is random. One look into a folder, which may hold a million files, is enough.
+        there = folder.glob(f"{_TEMPORARY_PREFIX}*")
+        left = {path.name.rpartition("-")[0].removeprefix(_TEMPORARY_PREFIX) for path in there}
+        for name in sorted(left & names):
+            remove_leftovers(folder, name_prefix=name + "-")
 
 
 def sync_folder(folder: Path) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "UnknownRuleError",
     "UnusableSourcesError",
     "WorkerDiedError",
+    "message_naming",
     "printable",
 ]
 
@@ -32,6 +33,13 @@ __all__ = [
 def printable(name: str) -> str:
     """Return the name as valid, visible text: bytes that are not UTF-8 and control characters are escaped."""
     return name if name.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in name)
+
+
+def message_naming(shard: str, error: Exception) -> str:
+    """Return the message of an error that came with a shard; the system's own may not say which one it was."""
+    if isinstance(error, OSError) and not isinstance(error, ShardkitError) and error.strerror:
+        return f"{printable(mask_url(shard))}: {error.strerror}"
+    return str(error)
 
 
 class ShardkitError(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit, urlunsplit
 
-__all__ = ["COMMAND_PREFIX", "is_command", "is_url", "is_web", "mask_url", "mask_urls", "scheme_of"]
+__all__ = ["COMMAND_PREFIX", "bare_url", "is_command", "is_url", "is_web", "mask_url", "mask_urls", "scheme_of"]
 
 # As webdataset has it: what follows is a command whose output is the shard.
 COMMAND_PREFIX = "pipe:"
@@ -36,6 +36,15 @@ def scheme_of(location: str) -> str:
     return match[1].lower() if match else ""
 
 
+def bare_url(url: str) -> str:
+    """Return the URL without user, password, query and fragment, which files that are passed on must not hold."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return _hidden(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
 def mask_url(url: str) -> str:
     """Return the URL fit for a message: no user, no password, no value of the query, no fragment.
 
@@ -48,8 +57,7 @@ def mask_url(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
-        # No URL after all, such as one with half an IPv6 address: what might be a secret goes.
-        return f"{url.partition('://')[0]}://***"
+        return _hidden(url)
     host = parts.netloc.rpartition("@")[2]
     query = re.sub(r"=[^&;]*", "=***", parts.query) if "=" in parts.query else "***" * bool(parts.query)
     return urlunsplit((parts.scheme, f"***@{host}" if "@" in parts.netloc else host, parts.path, query, ""))
@@ -58,3 +66,8 @@ def mask_url(url: str) -> str:
 def mask_urls(text: str) -> str:
     """Return the text with every URL in it masked."""
     return _URL_IN_TEXT.sub(lambda match: mask_url(match[0]), text) if "://" in text else text
+
+
+def _hidden(url: str) -> str:
+    """Return what is shown of a text that is no URL after all, such as one with half an IPv6 address: no secret."""
+    return f"{url.partition('://')[0]}://***"

@@ -24,6 +24,7 @@ __all__ = [
     "manifest_from_json",
     "manifests_in",
     "read_manifest",
+    "readable_manifests_in",
     "write_manifest",
 ]
 
@@ -169,3 +170,14 @@ def _text(value: object) -> str:
 def manifests_in(folder: Path) -> list[tuple[Path, Manifest]]:
     """Return the manifests in a folder by name. Raises: ManifestError: one of them cannot be read."""
     return [(path, read_manifest(path)) for path in sorted(folder.glob("*" + MANIFEST_SUFFIX))]
+
+
+def readable_manifests_in(folder: Path) -> tuple[list[tuple[Path, Manifest]], tuple[str, ...]]:
+    """Return the manifests in a folder by name, and in words why others there cannot be read."""
+    found, reasons = [], []
+    for path in sorted(folder.glob("*" + MANIFEST_SUFFIX)):
+        try:
+            found.append((path, read_manifest(path)))
+        except (ManifestError, OSError) as error:
+            reasons.append(str(error))
+    return found, tuple(reasons)

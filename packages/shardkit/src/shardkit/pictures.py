@@ -21,10 +21,21 @@ from PIL import Image, UnidentifiedImageError
 from shardkit.errors import PictureError
 from shardkit.jpeg import jpeg_damage
 
-__all__ = ["MAX_PIXELS", "PictureFacts", "decode_rgb", "load", "open_picture", "picture_facts", "to_rgb"]
+__all__ = [
+    "MAX_PICTURE_BYTES",
+    "MAX_PIXELS",
+    "PictureFacts",
+    "decode_rgb",
+    "load",
+    "open_picture",
+    "picture_facts",
+    "to_rgb",
+]
 
 # Pillow's own warning threshold: a 24-bit picture of a quarter of a GiB. The largest of ImageNet has 61 megapixels.
 MAX_PIXELS = 89_478_485
+# 256 MiB: as many as the pixels of the largest picture allowed take up unpacked; a header may promise anything.
+MAX_PICTURE_BYTES = 1 << 28
 _EXIF_ORIENTATION = 0x0112
 # What the names in keys.PICTURE_EXTENSIONS stand for, and no other: Pillow hands EPS to Ghostscript, which is a program
 # that the picture's author would run here.

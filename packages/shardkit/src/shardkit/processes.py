@@ -5,16 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
+from typing import TypeVar
 
 from shardkit.errors import WorkerDiedError
 
-__all__ = ["process_pool"]
+__all__ = ["map_in_order", "process_pool"]
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+# A process always has its next task at hand, and a slow one holds up no more finished results than this.
+_AHEAD = 4
 
 
 @contextmanager
@@ -34,6 +41,26 @@ def process_pool(jobs: int, *, prepare: Callable[[], None] | None = None) -> Ite
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+
+
+def map_in_order(function: Callable[[Task], Result], tasks: Sequence[Task], *, jobs: int) -> Iterator[Result]:
+    """Yield ``function(task)`` of every task in order, from as many processes; one process is this one.
+
+    Args: function, tasks: picklable.
+    Raises: WorkerDiedError. What ``function`` raises.
+    """
+    jobs = min(jobs, len(tasks))
+    if jobs <= 1:
+        yield from map(function, tasks)
+        return
+    with process_pool(jobs) as pool:
+        waiting: deque[Future[Result]] = deque()
+        for task in tasks:
+            waiting.append(pool.submit(function, task))
+            if len(waiting) >= jobs * _AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _begin(prepare: Callable[[], None] | None) -> None:

@@ -16,13 +16,13 @@ from itertools import islice
 from pathlib import Path
 
 from shardkit.errors import PatternError, printable
-from shardkit.index import INDEX_SUFFIX
+from shardkit.index.shard_index import INDEX_SUFFIX
 from shardkit.locations import is_command, is_url, mask_url, scheme_of
 from shardkit.manifest import MANIFEST_SUFFIX, read_manifest
 
-__all__ = ["SHARD_SUFFIXES", "expand_braces", "expand_patterns"]
+__all__ = ["expand_braces", "expand_patterns"]
 
-SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz")
+_SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz")
 # 18 digits fit into 64 bits, and int() refuses thousands.
 _RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})(?:\.\.([0-9]{1,18}))?")
 _RANGE_IN_BRACES = re.compile(rf"\{{({_RANGE.pattern})\}}")
@@ -130,7 +130,7 @@ def _located(location: str) -> Iterator[str]:
         yield location
     elif os.path.isdir(location):
         entries = sorted(os.listdir(location))
-        matches = [entry for entry in entries if entry.endswith(SHARD_SUFFIXES) and not entry.startswith(".")]
+        matches = [entry for entry in entries if entry.endswith(_SHARD_SUFFIXES) and not entry.startswith(".")]
         if not matches:
             raise PatternError(f"{location}: no shards (*.tar) in this folder")
         yield from (os.path.join(location, entry) for entry in matches)

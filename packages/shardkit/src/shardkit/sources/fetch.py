@@ -5,18 +5,17 @@ from __future__ import annotations
 import functools
 import time
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from shardkit.errors import PackError
+from shardkit.pictures import MAX_PICTURE_BYTES
 
 if TYPE_CHECKING:
     import urllib3
 
-__all__ = ["FetchError", "fetch", "require_fetching", "without_secrets"]
+__all__ = ["FetchError", "fetch", "require_fetching"]
 
 _CONNECT_S, _READ_S, _TOTAL_S = 10.0, 30.0, 300.0
 _ATTEMPTS = 4
-_MAX_BYTES = 1 << 28
 _PIECE_BYTES = 1 << 18
 # Busy, or broken for the moment.
 _TRY_AGAIN = (429, 500, 502, 503, 504)
@@ -58,13 +57,6 @@ def fetch(url: str) -> bytes:
     raise FetchError(f"{reason} ({_ATTEMPTS} tries)")
 
 
-def without_secrets(url: str) -> str:
-    """Return the URL without user, password and query: indexes are passed on, signatures must not be."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{host}{parts.path}"
-
-
 @functools.cache
 def _pool() -> urllib3.PoolManager:
     """Return this process's connections."""
@@ -78,8 +70,8 @@ def _body(response: urllib3.BaseHTTPResponse, *, deadline: float) -> bytes:
     data = bytearray()
     while piece := response.read(_PIECE_BYTES):
         data += piece
-        if len(data) > _MAX_BYTES:
-            raise FetchError(f"more than {_MAX_BYTES} bytes")
+        if len(data) > MAX_PICTURE_BYTES:
+            raise FetchError(f"more than {MAX_PICTURE_BYTES} bytes")
         if time.monotonic() > deadline:
             raise FetchError(f"not there after {_TOTAL_S:.0f} s")
     return bytes(data)

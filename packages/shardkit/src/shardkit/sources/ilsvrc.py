@@ -21,12 +21,12 @@ from shardkit.errors import PackError, PictureError, ShardReadError, SourceError
 from shardkit.keys import LABEL_EXTENSION
 from shardkit.pictures import open_picture
 from shardkit.seeded import seeded_permutation
-from shardkit.source import FileSource
 from shardkit.sources.columns import Int64s, TextColumn, TextColumnBuilder
 from shardkit.sources.folder import file_key
 from shardkit.sources.ilsvrc_labels import read_ground_truth
 from shardkit.sources.source import SourceSample, listing_digest
-from shardkit.walk import Member, ShardWalk
+from shardkit.tar.byte_source import FileSource
+from shardkit.tar.walk import Member, ShardWalk
 
 __all__ = ["IlsvrcSource", "open_ilsvrc_train", "open_ilsvrc_val"]
 

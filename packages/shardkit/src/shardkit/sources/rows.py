@@ -5,6 +5,7 @@ Owns what is kept of a sample (where it lies, its label, its members' sizes) and
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +16,11 @@ import numpy.typing as npt
 import xxhash
 
 from shardkit.errors import IndexFileError, PictureError, ShardReadError, printable
-from shardkit.index import ShardIndex, build_index, index_path_of, read_index
+from shardkit.index.shard_index import ShardIndex, build_index, index_path_of, index_state, read_index
 from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, picture_extension
 from shardkit.pictures import open_picture
-from shardkit.reader import ShardFile
 from shardkit.sources.selection import Selection, read_keys
+from shardkit.tar.reader import ShardFile
 
 __all__ = ["Rows", "ShardInput", "join_rows", "load_rows", "repeated_key"]
 
@@ -176,13 +177,10 @@ def _index_of(shard: ShardInput) -> ShardIndex:
     """Return the index beside the shard where it fits and is not older, else one made by reading the shard."""
     path = Path(index_path_of(shard.location))
     if str(shard.path) == shard.location:
-        try:
-            index = read_index(path)
-            status = shard.path.stat()
-            if index.num_bytes == status.st_size and path.stat().st_mtime_ns >= status.st_mtime_ns:
-                return index
-        except (FileNotFoundError, IndexFileError):
-            pass
+        # An index that cannot be used is no reason to stop: the shard says the same.
+        with contextlib.suppress(IndexFileError):
+            if index_state(shard.path) == "fresh":
+                return read_index(path)
     try:
         return build_index(shard.path)
     except ShardReadError as error:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from shardkit.errors import PackError
 from shardkit.seeded import seeded_permutation
 
-__all__ = ["Relabelling", "Selection", "choose_fraction", "parse_labels", "read_keys", "read_relabelling"]
+__all__ = ["Relabelling", "Selection", "choose_share", "parse_labels", "read_keys", "read_relabelling"]
 
 # 18 digits fit into 64 bits.
 _LABELS = re.compile(r"(-?[0-9]{1,18})(?:-([0-9]{1,18}))?")
@@ -37,7 +37,7 @@ class Selection:
 
     ``labels``: these alone. ``keys``, ``drop_keys``: files with a key a line, to take or to leave out. ``min_bytes``,
     ``max_bytes``: size of the picture's file. ``min_side``: its shorter side in pixels, at least; ``max_side``: its
-    longer side, at most. ``fraction``: in (0, 1], this share of every class, drawn by the seed. ``relabel``: a file
+    longer side, at most. ``share``: in (0, 1], this share of every class, drawn by the seed. ``relabel``: a file
     with old and new labels; samples whose label it lacks are an error, or left out with ``drop_unmapped``. ``rekey``:
     new keys ``NUMBER_KEY``. ``shuffle``: one seeded permutation of all, else in the order of the shards.
     Raises: PackError: a value out of range.
@@ -50,7 +50,7 @@ class Selection:
     max_bytes: int | None = None
     min_side: int | None = None
     max_side: int | None = None
-    fraction: float | None = None
+    share: float | None = None
     relabel: Path | None = None
     drop_unmapped: bool = False
     rekey: bool = False
@@ -58,8 +58,8 @@ class Selection:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.fraction is not None and not 0 < self.fraction <= 1:
-            raise PackError(f"sample {self.fraction}: give a share above 0, and at most 1")
+        if self.share is not None and not 0 < self.share <= 1:
+            raise PackError(f"share {self.share}: give one above 0, and at most 1")
         if self.drop_unmapped and self.relabel is None:
             raise PackError("dropping unmapped labels needs a table of labels (--relabel)")
         for least, most, what in (
@@ -72,7 +72,7 @@ class Selection:
     def as_options(self) -> dict[str, object]:
         """Return what is set, as JSON values; files by the digest of their content, not by name."""
         options: dict[str, object] = {}
-        for name in ("labels", "min_bytes", "max_bytes", "min_side", "max_side", "fraction"):
+        for name in ("labels", "min_bytes", "max_bytes", "min_side", "max_side", "share"):
             if (value := getattr(self, name)) is not None:
                 options[name] = list(value) if isinstance(value, tuple) else value
         for name in ("keys", "drop_keys", "relabel"):
@@ -151,18 +151,18 @@ def read_relabelling(path: Path) -> Relabelling:
     return Relabelling(labels, tuple(names[number] for number in range(len(names))) if complete else ())
 
 
-def choose_fraction(labels: npt.NDArray[np.int64], *, fraction: float, seed: int) -> npt.NDArray[np.int64]:
+def choose_share(labels: npt.NDArray[np.int64], *, share: float, seed: int) -> npt.NDArray[np.int64]:
     """Return the rows of a seeded share of every class, in order: exactly the rounded share of all in total.
 
     Each class gets its share rounded down; what is missing goes to the classes that lost most by it.
     """
     # The number as it is written: 0.1 has no exact float.
-    share = Fraction(str(fraction))
+    exact = Fraction(str(share))
     classes, numbers = np.unique(labels, return_inverse=True)
     counts = [int(count) for count in np.bincount(numbers, minlength=len(classes))]
-    quotas = [int(share * count) for count in counts]
-    missing = round(share * len(labels)) - sum(quotas)
-    by_loss = sorted(range(len(classes)), key=lambda c: (quotas[c] - share * counts[c], c))
+    quotas = [int(exact * count) for count in counts]
+    missing = round(exact * len(labels)) - sum(quotas)
+    by_loss = sorted(range(len(classes)), key=lambda c: (quotas[c] - exact * counts[c], c))
     for number in by_loss[:missing]:
         quotas[number] += 1
     order = np.argsort(numbers, kind="stable")

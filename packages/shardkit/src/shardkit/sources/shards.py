@@ -19,18 +19,18 @@ from typing import Any
 import numpy as np
 
 from shardkit.errors import PackError, ShardReadError, SourceError
-from shardkit.gunzip import GZIP_MAGIC
 from shardkit.keys import LABEL_EXTENSION
 from shardkit.labels import parse_label
 from shardkit.locations import is_url
-from shardkit.manifest import MANIFEST_SUFFIX, Manifest, ShardRecord, dataset_digest, read_manifest
-from shardkit.processes import process_pool
-from shardkit.reader import ShardFile
-from shardkit.scratch import scratch_file, unpack
+from shardkit.manifest import Manifest, ShardRecord, dataset_digest, manifests_in
+from shardkit.processes import map_in_order
 from shardkit.seeded import seeded_permutation
 from shardkit.sources.rows import Rows, ShardInput, join_rows, load_rows, repeated_key
-from shardkit.sources.selection import Relabelling, Selection, choose_fraction, read_keys, read_relabelling
+from shardkit.sources.selection import Relabelling, Selection, choose_share, read_keys, read_relabelling
 from shardkit.sources.source import SourceSample
+from shardkit.tar.gunzip import GZIP_MAGIC
+from shardkit.tar.reader import ShardFile
+from shardkit.tar.scratch import scratch_file, unpack
 
 __all__ = ["ShardsSource", "open_shards", "reopen_shards"]
 
@@ -207,14 +207,10 @@ def open_shards(
         stack.callback(_open_shards.close, [shard.path for shard in inputs])
         load = functools.partial(load_rows, selection=selection)
         shards, parts, notes = [], [], _Notes()
-        with ExitStack() as loading:
-            loaded: Iterable[tuple[ShardInput, Rows, dict[str, int]]] = map(load, inputs)
-            if jobs > 1 and len(inputs) > 1:
-                loaded = loading.enter_context(process_pool(min(jobs, len(inputs)))).map(load, inputs)
-            for shard, rows, counts in loaded:
-                shards.append(shard)
-                parts.append(rows)
-                notes.add(counts)
+        for shard, rows, counts in map_in_order(load, inputs, jobs=jobs):
+            shards.append(shard)
+            parts.append(rows)
+            notes.add(counts)
         yield _choose(shards, join_rows(parts), selection=selection, split=split, notes=notes)
 
 
@@ -231,8 +227,8 @@ def _choose(
     relabelling = None if selection.relabel is None else read_relabelling(selection.relabel)
     if relabelling is not None:
         rows = _mapped(rows, shards, relabelling=relabelling, selection=selection)
-    if selection.fraction is not None:
-        rows = rows.take(choose_fraction(rows.labels, fraction=selection.fraction, seed=selection.seed))
+    if selection.share is not None:
+        rows = rows.take(choose_share(rows.labels, share=selection.share, seed=selection.seed))
     if not len(rows):
         raise PackError(f"no sample is left of {len(shards)} shards. Loosen the filters")
     if not selection.rekey and (repeated := repeated_key(shards, rows)) is not None:
@@ -331,7 +327,7 @@ def _manifests_of(shards: Iterable[ShardInput]) -> list[Manifest | None]:
     for shard in shards:
         folder, name = Path(shard.location).parent, os.path.basename(shard.location)
         if folder not in by_folder:
-            by_folder[folder] = [read_manifest(path) for path in sorted(folder.glob("*" + MANIFEST_SUFFIX))]
+            by_folder[folder] = [manifest for _, manifest in manifests_in(folder)]
         listing = (m for m in by_folder[folder] if any(record.name == name for record in m.shards))
         found.append(next(listing, None))
     return found

@@ -15,10 +15,11 @@ import xxhash
 
 from shardkit.errors import PackError, PictureError, SourceError, printable
 from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, split_name
+from shardkit.locations import bare_url
 from shardkit.pictures import open_picture
 from shardkit.seeded import seeded_permutation
 from shardkit.sources.columns import Int64s, TextColumn, TextColumnBuilder
-from shardkit.sources.fetch import FetchError, fetch, require_fetching, without_secrets
+from shardkit.sources.fetch import FetchError, fetch, require_fetching
 from shardkit.sources.folder import plain_stem, read_picture
 from shardkit.sources.labels import NO_LABEL, LabelNumbers
 from shardkit.sources.source import SourceSample, listing_digest
@@ -129,7 +130,7 @@ class TableSource:
         row = int(self.order[number])
         image = self.images[row]
         is_url = image.startswith(_WEB)
-        shown = without_secrets(image) if is_url else image
+        shown = bare_url(image) if is_url else image
         where = f"{self.table.name}: row {int(self.numbers[row])}" + (f": {shown}" if shown else "")
         if row in self.problems:
             raise SourceError(where, self.problems[row])

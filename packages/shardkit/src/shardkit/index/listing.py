@@ -1,0 +1,179 @@
+"""The manifest of shards that others made: its name, its classes, and whether it may take the place of one there.
+
+Owns what such a manifest says where nobody knows better: the classes by their numbers, no seed, not shuffled. It never
+replaces the manifest of a packing, nor one that lists shards which are still there and were not named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardkit.errors import ManifestError, OutputExistsError, PatternError
+from shardkit.index.indexing import IndexedShard
+from shardkit.index.shard_index import shard_name
+from shardkit.manifest import MANIFEST_SUFFIX, Manifest, ShardRecord, manifests_in, read_manifest
+from shardkit.packing.config import PLAN_SUFFIX, PREFIX
+
+__all__ = [
+    "ListingOptions",
+    "common_prefix",
+    "list_shards",
+    "read_classes",
+    "require_no_plan",
+    "require_room",
+    "standing_manifests",
+]
+
+_OPTIONS = {"source": "index"}
+# More class names than numbers of any known set; beyond it a label is more likely a mistake than a class.
+_MAX_CLASSES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListingOptions:
+    """Where the manifest goes and what it says.
+
+    ``classes``: the names in the order of their numbers; None: those of the manifest it replaces, else the numbers.
+    ``class_order``: where the names come from. ``split``: None: as in the manifest it replaces, else ``train``.
+    """
+
+    folder: Path
+    prefix: str
+    classes: tuple[str, ...] | None = None
+    class_order: str = "as given"
+    split: str | None = None
+
+    def __post_init__(self) -> None:
+        if not PREFIX.fullmatch(self.prefix):
+            raise PatternError(f"prefix {self.prefix!r}: use letters, digits, '.', '_' and '-' only")
+
+    @property
+    def path(self) -> Path:
+        """Where the manifest goes."""
+        return self.folder / (self.prefix + MANIFEST_SUFFIX)
+
+
+def common_prefix(locations: Sequence[str]) -> str:
+    """Return what the names of the shards have in common before their numbers; ``shards`` where that is no name."""
+    names = [shard_name(location) for location in locations]
+    first, last = min(names), max(names)
+    shared = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    common = first[:shared] if first != last else first.partition(".")[0]
+    stem = re.sub(r"[-_.]?[0-9]*$", "", common).rstrip("-_.")
+    return stem if PREFIX.fullmatch(stem) else "shards"
+
+
+def read_classes(wanted: str) -> tuple[str, ...]:
+    """Return the class names that a file holds, one a line in the order of their numbers; or as many numbers.
+
+    Raises: ManifestError: no names, an empty line among them, or a name twice. OSError.
+    """
+    path = Path(wanted)
+    if re.fullmatch(r"[0-9]{1,7}", wanted) and not path.exists():
+        return tuple(str(number) for number in range(int(wanted)))
+    try:
+        names = tuple(path.read_text(encoding="utf-8-sig").splitlines())
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"{path}: not UTF-8 text. Write one class name a line") from error
+    first: dict[str, int] = {}
+    for number, name in enumerate(names, start=1):
+        if not name.strip():
+            raise ManifestError(f"{path}, line {number}: no name. Write one class name a line")
+        if first.setdefault(name, number) != number:
+            raise ManifestError(f"{path}, line {number}: {name!r} is there already, in line {first[name]}")
+    if not names:
+        raise ManifestError(f"{path}: no class names. Write one a line, in the order of their numbers")
+    return names
+
+
+def require_no_plan(options: ListingOptions) -> None:
+    """Refuse a manifest in the place where that of an unfinished packing will be. Raises: OutputExistsError."""
+    plan = options.folder / (options.prefix + PLAN_SUFFIX)
+    if plan.exists():
+        raise OutputExistsError(
+            f"{plan}: a packing of this name is not finished. Let it finish (wds run-plan), or index its shards "
+            "without a manifest (--no-manifest)"
+        )
+
+
+def require_room(locations: Sequence[str], options: ListingOptions) -> None:
+    """Refuse a manifest that would drop shards which another run listed, and which are still there.
+
+    Raises: OutputExistsError. ManifestError: the one that is there cannot be read.
+    """
+    if not options.path.exists():
+        return
+    standing = read_manifest(options.path)
+    names = {shard_name(location) for location in locations}
+    unnamed = [s.name for s in standing.shards if s.name not in names and (options.folder / s.name).exists()]
+    if unnamed:
+        raise OutputExistsError(
+            f"{options.path} lists {len(unnamed)} shards that are not named here, first {unnamed[0]}. "
+            "Name all of them, or give this manifest another name (--prefix), or go without it (--no-manifest)"
+        )
+
+
+def list_shards(shards: Sequence[IndexedShard], options: ListingOptions) -> Manifest:
+    """Return the manifest of indexed shards, in the order given.
+
+    Raises: OutputExistsError: a packing's manifest of that name no longer describes the shards. ManifestError: a label
+        without a name in the classes given, or the manifest to be replaced cannot be read.
+    """
+    records = tuple(ShardRecord(shard_name(s.shard), s.num_samples, s.num_bytes, s.checksum) for s in shards)
+    standing = read_manifest(options.path) if options.path.exists() else None
+    if standing is not None and standing.options != _OPTIONS:
+        if standing.shards == records:
+            return standing
+        raise OutputExistsError(
+            f"{options.path} is the manifest of a packing, and its shards are others now. "
+            "Pack them again, remove it, or give this manifest another name (--prefix)"
+        )
+    labels = sorted({label for shard in shards for label in shard.labels})
+    classes, class_order = _classes(labels, options, standing=standing)
+    return Manifest(
+        name=options.prefix,
+        split=options.split or (standing.split if standing is not None else "train"),
+        seed=0,
+        classes=classes,
+        class_order=class_order,
+        shuffled=False,
+        shards=records,
+        options=_OPTIONS,
+    )
+
+
+def standing_manifests(shards: Sequence[IndexedShard], options: ListingOptions) -> list[Path]:
+    """Return the manifests in the folder that list all these shards as they are now; none where one is in no manifest.
+
+    Raises: ManifestError: one of them cannot be read.
+    """
+    missing = {(shard_name(s.shard), s.num_samples, s.num_bytes, s.checksum) for s in shards}
+    used = []
+    for path, manifest in manifests_in(options.folder):
+        listed = missing & {(r.name, r.num_samples, r.num_bytes, r.checksum) for r in manifest.shards}
+        if listed:
+            used.append(path)
+            missing -= listed
+    return [] if missing else used
+
+
+def _classes(
+    labels: Sequence[int], options: ListingOptions, *, standing: Manifest | None
+) -> tuple[tuple[str, ...], str]:
+    """Return the class names and how their order was made."""
+    highest = labels[-1] if labels else -1
+    if options.classes is not None:
+        if highest >= len(options.classes):
+            raise ManifestError(
+                f"label {highest} has no name: {len(options.classes)} classes were given, for labels "
+                f"0..{len(options.classes) - 1}. Add its name, or mend the labels"
+            )
+        return options.classes, options.class_order
+    if standing is not None and highest < len(standing.classes):
+        return standing.classes, standing.class_order
+    if highest >= _MAX_CLASSES:
+        return (), f"unknown: a label of {highest}"
+    return tuple(str(number) for number in range(highest + 1)), "by number, as the labels have it; no names are known"

@@ -1,0 +1,1 @@
+"""What the pictures and labels of a dataset are like, exactly."""

@@ -1,0 +1,253 @@
+"""Bytes of one shard, read forward: a local file, a gzip stream, any binary stream, or what lies elsewhere.
+
+Owns where the bytes come from and how far reading has come; knows nothing of tar. Compression is told by content,
+never by name. What is no local file comes through ``remote``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from shardkit.locations import is_command, is_url, scheme_of
+from shardkit.remote.stream import RemoteStream, open_remote
+from shardkit.tar.gunzip import GZIP_MAGIC
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer as Buffer
+
+__all__ = ["ByteSource", "FileSource", "MemorySource", "StreamSource", "open_source", "stream_source"]
+
+# 1 MiB: larger pieces do not make a stream faster, and memory stays flat.
+_PIECE_BYTES = 1 << 20
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes | None: ...
+
+
+class ByteSource(Protocol):
+    """Bytes read forward.
+
+    ``position`` counts bytes handed out or skipped; ``broken`` says why they ended early; ``num_bytes``: of the file as
+    stored, where that is known.
+    """
+
+    position: int
+    broken: str | None
+    compressed: bool
+    num_bytes: int | None
+
+    def take(self, count: int) -> bytes:
+        """Return the next ``count`` bytes, fewer only at the end."""
+
+    def skip(self, count: int) -> int:
+        """Pass over ``count`` bytes and return how many there were."""
+
+    def put_back(self, block: bytes) -> None:
+        """Make the bytes taken last the next ones again."""
+
+    def holds(self, count: int) -> bool:
+        """Tell whether ``count`` more bytes can be there; a stream cannot know and says yes."""
+
+
+class MemorySource:
+    """Bytes at hand: skipping costs nothing, and their end is known.
+
+    Args: first: the position in the shard of the first of them.
+    """
+
+    def __init__(self, data: bytes, *, first: int = 0) -> None:
+        self._data = data
+        self._first = first
+        self.num_bytes: int | None = len(data)
+        self.position = first
+        self.broken: str | None = None
+        self.compressed = False
+
+    def take(self, count: int) -> bytes:
+        start = self.position - self._first
+        piece = self._data[start : start + count]
+        self.position += len(piece)
+        return piece
+
+    def skip(self, count: int) -> int:
+        count = min(count, self._first + len(self._data) - self.position)
+        self.position += count
+        return count
+
+    def put_back(self, block: bytes) -> None:
+        self.position -= len(block)
+
+    def holds(self, count: int) -> bool:
+        return self.position + count <= self._first + len(self._data)
+
+
+class FileSource:
+    """The bytes of a local file of known length. Not mapped: a file that shrinks meanwhile would end the process."""
+
+    def __init__(self, file: BinaryIO, *, num_bytes: int) -> None:
+        self._file = file
+        self._end = num_bytes
+        self.num_bytes: int | None = num_bytes
+        self.position = 0
+        self.broken: str | None = None
+        self.compressed = False
+
+    def take(self, count: int) -> bytes:
+        piece = self._file.read(min(count, self._end - self.position))
+        self.position += len(piece)
+        return piece
+
+    def skip(self, count: int) -> int:
+        count = min(count, self._end - self.position)
+        self.position = self._file.seek(self.position + count)
+        return count
+
+    def put_back(self, block: bytes) -> None:
+        self.position = self._file.seek(self.position - len(block))
+
+    def holds(self, count: int) -> bool:
+        return self.position + count <= self._end
+
+
+class StreamSource:
+    """The bytes of a stream that cannot seek: a pipe, standard input, gzip, or what comes from elsewhere.
+
+    Args: remote: where the stream's bytes come from, if it can tell why they ended early.
+    """
+
+    def __init__(
+        self,
+        stream: _Readable,
+        *,
+        compressed: bool = False,
+        num_bytes: int | None = None,
+        remote: RemoteStream | None = None,
+    ) -> None:
+        self._stream = stream
+        self._remote = remote
+        self._returned = b""
+        self.num_bytes = num_bytes
+        self.position = 0
+        self.broken: str | None = None
+        self.compressed = compressed
+
+    def take(self, count: int) -> bytes:
+        pieces, self._returned = [self._returned[:count]], self._returned[count:]
+        missing = count - len(pieces[0])
+        while missing:
+            piece = self._read(min(missing, _PIECE_BYTES))
+            if not piece:
+                break
+            pieces.append(piece)
+            missing -= len(piece)
+        self.position += count - missing
+        return b"".join(pieces) if len(pieces) > 1 else pieces[0]
+
+    def skip(self, count: int) -> int:
+        skipped = 0
+        while skipped < count:
+            piece = self.take(min(count - skipped, _PIECE_BYTES))
+            if not piece:
+                break
+            skipped += len(piece)
+        return skipped
+
+    def put_back(self, block: bytes) -> None:
+        self._returned = block + self._returned
+        self.position -= len(block)
+
+    def holds(self, count: int) -> bool:
+        # Nobody knows how much a stream unpacks to.
+        return self.compressed or self.num_bytes is None or self.position + count <= self.num_bytes
+
+    def _read(self, count: int) -> bytes:
+        try:
+            piece = self._stream.read(count) or b""
+        except EOFError:
+            self.broken, piece = "the gzip stream ends early", b""
+        except (gzip.BadGzipFile, zlib.error) as error:
+            self.broken, piece = f"the gzip stream is damaged ({error})", b""
+        if not piece and self._remote is not None and self._remote.failure is not None:
+            # It says more than what gzip makes of it.
+            self.broken = self._remote.failure
+        return piece
+
+
+class _Borrowed(io.RawIOBase):
+    """A stream of somebody else's: what was read ahead comes first, and closing this leaves the stream open."""
+
+    def __init__(self, stream: _Readable, *, ahead: bytes) -> None:
+        self._stream = stream
+        self._ahead = ahead
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        view = memoryview(buffer).cast("B")
+        piece = self._ahead[: len(view)] or self._stream.read(len(view)) or b""
+        self._ahead = self._ahead[len(view) :]
+        view[: len(piece)] = piece
+        return len(piece)
+
+
+@contextmanager
+def open_source(location: Path | str, *, allow_commands: bool = False) -> Iterator[ByteSource]:
+    """Open a shard's bytes: a local path, ``-`` for standard input, a URL, or a command (``pipe:cat a.tar``).
+
+    Gzip is unpacked on the way. Args: allow_commands: run a command; the caller was told to.
+    Raises: OSError: the file cannot be opened. RemoteError: nothing can be read from the URL, or commands are not
+        allowed.
+    """
+    place = str(location)
+    if place == "-":
+        yield stream_source(sys.stdin.buffer)
+    elif is_command(place) or (is_url(place) and scheme_of(place) != "file"):
+        with open_remote(place, allow_commands=allow_commands) as remote:
+            yield _unpacked(remote, num_bytes=remote.num_bytes, remote=remote)
+    else:
+        path = url2pathname(urlsplit(place).path) if is_url(place) else location
+        with _open_file(path) as source:
+            yield source
+
+
+@contextmanager
+def _open_file(path: Path | str) -> Iterator[ByteSource]:
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        # Only these have a length: no pipe, no device, no file that the system makes up on reading.
+        num_bytes = status.st_size if stat.S_ISREG(status.st_mode) and status.st_size else None
+        head = b"" if num_bytes is None else file.peek(len(GZIP_MAGIC))
+        if num_bytes is None or not head or head.startswith(GZIP_MAGIC):
+            yield _unpacked(file, num_bytes=num_bytes, remote=None)
+        else:
+            yield FileSource(file, num_bytes=num_bytes)
+
+
+def stream_source(stream: BinaryIO) -> StreamSource:
+    """Return the bytes of a binary stream, unpacked where they are gzip. The stream is read, never closed."""
+    return _unpacked(stream, num_bytes=None, remote=None)
+
+
+def _unpacked(stream: _Readable, *, num_bytes: int | None, remote: RemoteStream | None) -> StreamSource:
+    ahead = b""
+    # A pipe may hand out a single byte at a time.
+    while len(ahead) < len(GZIP_MAGIC) and (piece := stream.read(len(GZIP_MAGIC) - len(ahead))):
+        ahead += piece
+    buffered = io.BufferedReader(_Borrowed(stream, ahead=ahead), _PIECE_BYTES)
+    if ahead == GZIP_MAGIC:
+        unpacked = gzip.GzipFile(fileobj=buffered, mode="rb")
+        return StreamSource(unpacked, compressed=True, num_bytes=num_bytes, remote=remote)
+    return StreamSource(buffered, num_bytes=num_bytes, remote=remote)

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shardkit import (
+    Catalog,
+    CatalogOptions,
+    ManifestError,
+    OutputExistsError,
+    PatternError,
+    catalog_shards,
+    read_manifest,
+)
+from tests.helpers.packed import write_packed
+from tests.helpers.shards import sample_members, write_samples, write_shard
+
+
+def catalog(shards: list[Path], **options: object) -> Catalog:
+    wanted = replace(CatalogOptions(), **options)  # type: ignore[arg-type]
+    return catalog_shards([str(shard) for shard in shards], wanted, on_shard=lambda _: None)
+
+
+def write_set(folder: Path, count: int = 3, *, name: str = "tr") -> list[Path]:
+    return [write_samples(folder / f"{name}-{n:03d}.tar", 2 + n, first=10 * n) for n in range(count)]
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+class TestManifest:
+    def test_it_lists_the_shards_with_classes_by_number(self, tmp_path: Path) -> None:
+        shards = write_set(tmp_path)
+        made = catalog(shards)
+        manifest = read_manifest(tmp_path / "tr.manifest.json")
+        assert made.manifests == (tmp_path / "tr.manifest.json",)
+        assert [(s.name, s.num_samples, s.num_bytes) for s in manifest.shards] == [
+            (shard.name, 2 + n, shard.stat().st_size) for n, shard in enumerate(shards)
+        ]
+        assert manifest.classes == ("0", "1", "2", "3")
+        assert (manifest.split, manifest.seed, manifest.shuffled) == ("train", 0, False)
+
+    def test_names_and_split_are_as_told_and_kept_by_a_later_run(self, tmp_path: Path) -> None:
+        shards = write_set(tmp_path)
+        catalog(shards, classes=("a", "b", "c", "d", "e"), split="val")
+        write_samples(shards[0], 40)
+        catalog(shards)
+        manifest = read_manifest(tmp_path / "tr.manifest.json")
+        assert (manifest.split, manifest.num_samples) == ("val", 47)
+        # Labels up to 9 have come: the names given do not reach.
+        assert manifest.classes == tuple("0123456789")
+        write_samples(shards[0], 2)
+        catalog(shards, classes=("a", "b", "c", "d", "e"))
+        catalog(shards)
+        assert read_manifest(tmp_path / "tr.manifest.json").classes == ("a", "b", "c", "d", "e")
+
+    def test_a_label_without_a_name_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ManifestError, match="label 3 has no name: 2 classes were given"):
+            catalog(write_set(tmp_path), classes=("a", "b"))
+        assert not (tmp_path / "tr.manifest.json").exists()
+
+    def test_a_bad_shard_leaves_the_set_without_one(self, tmp_path: Path) -> None:
+        shards = write_set(tmp_path)
+        shards[1].write_bytes(b"<html>")
+        made = catalog(shards, exports=frozenset({"wids", "sizes", "dali"}))
+        assert [Path(shard.shard).name for shard in made.failed] == ["tr-001.tar"]
+        assert (made.manifests, made.written) == ((), ())
+        assert names_in(tmp_path) == {
+            *("tr-000.tar", "tr-001.tar", "tr-002.tar", "tr-000.idx", "tr-002.idx"),
+            *("tr-000.tar.index.json", "tr-002.tar.index.json"),
+        }
+
+    def test_one_that_says_the_same_is_kept_whatever_its_name(self, tmp_path: Path) -> None:
+        shards = write_packed(tmp_path, [3, 4])
+        write = (tmp_path / "t.manifest.json").rename(tmp_path / "mine.manifest.json")
+        before = write.read_bytes()
+        made = catalog(shards)
+        assert (made.manifests, made.written) == ((write,), ())
+        assert (names_in(tmp_path) & {"t.manifest.json"}, write.read_bytes()) == (set(), before)
+
+    def test_one_of_a_packing_is_not_replaced(self, tmp_path: Path) -> None:
+        shards = write_packed(tmp_path, [3, 4])
+        write_samples(shards[0], 30)
+        before = (tmp_path / "t.manifest.json").read_bytes()
+        with pytest.raises(OutputExistsError, match="is the manifest of a packing"):
+            catalog(shards)
+        assert (tmp_path / "t.manifest.json").read_bytes() == before
+        assert catalog(shards, prefix="u").manifests == (tmp_path / "u.manifest.json",)
+
+    def test_one_that_lists_more_shards_is_not_cut_down(self, tmp_path: Path) -> None:
+        shards = write_set(tmp_path)
+        catalog(shards)
+        assert catalog(shards[:2]).written == ()
+        with pytest.raises(OutputExistsError, match=r"lists 1 shards that are not named here, first tr-002\.tar"):
+            catalog(shards[:2], split="val")
+        write_samples(shards[0], 50)
+        with pytest.raises(OutputExistsError, match="Name all of them"):
+            catalog(shards[:2])
+        shards[2].unlink()
+        assert catalog(shards[:2]).written == (tmp_path / "tr.manifest.json",)
+        assert read_manifest(tmp_path / "tr.manifest.json").num_samples == 53
+
+    def test_shards_that_several_manifests_list_need_no_other(self, tmp_path: Path) -> None:
+        train, val = write_set(tmp_path, 2), write_set(tmp_path, 1, name="va")
+        catalog(train)
+        catalog(val, split="val")
+        made = catalog([*train, *val])
+        assert (made.written, [path.name for path in made.manifests]) == ((), ["tr.manifest.json", "va.manifest.json"])
+
+    def test_a_packing_that_is_not_finished_gets_none(self, tmp_path: Path) -> None:
+        shards = write_set(tmp_path)
+        (tmp_path / "tr.plan.json").write_bytes(b"{}")
+        with pytest.raises(OutputExistsError, match="a packing of this name is not finished"):
+            catalog(shards)
+        assert len(catalog(shards, manifest=False).shards) == 3
+
+    def test_shards_of_two_folders_are_refused_before_any_is_read(self, tmp_path: Path) -> None:
+        shards = [*write_set(tmp_path / "a", 1), *write_set(tmp_path / "b", 1, name="va")]
+        with pytest.raises(PatternError, match=r"shards of 2 folders .* have no common manifest"):
+            catalog(shards)
+        assert names_in(tmp_path / "a") == {"tr-000.tar"}
+        assert len(catalog(shards, manifest=False).shards) == 2
+        assert catalog(shards, folder=tmp_path / "c").manifests == (tmp_path / "c/shards.manifest.json",)
+
+    def test_a_label_too_high_for_a_class_gives_no_names(self, tmp_path: Path) -> None:
+        shard = write_shard(tmp_path / "x.tar", [("a.jpg", b"1"), ("a.cls", b"123456789012")])
+        manifest = read_manifest(catalog([shard]).manifests[0])
+        assert (manifest.classes, manifest.class_order) == ((), "unknown: a label of 123456789012")
+
+    def test_nothing_is_written_on_a_dry_run(self, tmp_path: Path) -> None:
+        shards = write_set(tmp_path)
+        before = names_in(tmp_path)
+        made = catalog(shards, write=False, exports=frozenset({"wids", "sizes", "dali"}), table=tmp_path / "t.parquet")
+        assert (made.written, names_in(tmp_path)) == ((), before)
+        assert made.manifests == (tmp_path / "tr.manifest.json",)
+
+
+class TestExports:
+    def test_sizes_of_other_shards_stay(self, tmp_path: Path) -> None:
+        (tmp_path / "sizes.json").write_text('{"other.tar": 5, "tr-000.tar": 1}')
+        catalog(write_set(tmp_path, 2), exports=frozenset({"sizes"}))
+        assert json.loads((tmp_path / "sizes.json").read_bytes()) == {"other.tar": 5, "tr-000.tar": 2, "tr-001.tar": 3}
+
+    def test_all_is_made_in_one_run(self, tmp_path: Path) -> None:
+        pytest.importorskip("pyarrow")
+        every = frozenset({"wids", "sizes", "dali"})
+        made = catalog(write_set(tmp_path, 1), exports=every, table=tmp_path / "t.parquet")
+        names = [path.name for path in made.written]
+        assert names == ["t.parquet", "tr.manifest.json", "tr.wids.json", "sizes.json"]
+
+
+@pytest.mark.parametrize("prefix", ["", "a/b", "../a", ".a", "a b"])
+def test_a_prefix_that_is_no_name_is_refused(tmp_path: Path, prefix: str) -> None:
+    with pytest.raises(PatternError, match="use letters, digits"):
+        catalog(write_set(tmp_path, 1), prefix=prefix or "/")
+
+
+def test_shards_that_share_keys_are_a_finding(tmp_path: Path) -> None:
+    shards = [write_shard(tmp_path / f"s-{n}.tar", sample_members(2)) for n in range(2)]
+    made = catalog(shards)
+    assert [finding.rule for finding in made.findings] == ["WDS052"]
+    assert made.manifests == (tmp_path / "s.manifest.json",)
+
+
+def test_a_manifest_in_the_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    shards = write_set(tmp_path)
+    (tmp_path / "tr.manifest.json").write_bytes(b"{}")
+    with pytest.raises(ManifestError, match=r"tr\.manifest\.json: not a manifest"):
+        catalog(shards)
+    assert catalog(shards, prefix="u").written == (tmp_path / "u.manifest.json",)
+
+
+def test_what_a_killed_run_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    shards = write_set(tmp_path, 1)
+    left = ["tr-000.tar.index.json", "tr-000.idx", "tr.manifest.json", "tr.wids.json", "sizes.json", "t.parquet"]
+    for name in [*left, "tr-000.tar", "va-000.tar.index.json", "tr-000.tar.index.json.lock"]:
+        (tmp_path / f".unfinished-{name}-0123456789abcdef").write_bytes(b"half")
+    pytest.importorskip("pyarrow")
+    catalog(shards, exports=frozenset({"wids"}), table=tmp_path / "t.parquet")
+    assert {name for name in names_in(tmp_path) if name.startswith(".")} == {
+        ".unfinished-tr-000.tar-0123456789abcdef",
+        ".unfinished-tr-000.tar.index.json.lock-0123456789abcdef",
+        ".unfinished-va-000.tar.index.json-0123456789abcdef",
+    }
