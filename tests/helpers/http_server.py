@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,17 +29,22 @@ class Misdeed:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What arrived: path with query, and the credentials that came with it."""
+    """What arrived: path with query, the credentials that came with it, and the range of bytes asked for."""
 
     path: str
     authorization: str | None
+    range: str | None = None
 
 
 @dataclass(slots=True)
 class Server:
-    """The running server. ``misdeeds`` are used up one a request; later requests of the path are served well."""
+    """The running server. ``misdeeds`` are used up one a request; later requests of the path are served well.
+
+    ``ranges``: it names the version of a file (ETag) and serves parts of it.
+    """
 
     url: str
+    ranges: bool = False
     misdeeds: dict[str, list[Misdeed]] = field(default_factory=lambda: defaultdict(list))
     requests: list[Request] = field(default_factory=list)
 
@@ -73,15 +79,23 @@ class _Handler(BaseHTTPRequestHandler):
         folder, server = self.folders[self.server.server_address[1]]  # type: ignore[index]  # an (address, port) pair
         path = urlsplit(self.path).path
         with self.lock:
-            server.requests.append(Request(self.path, self.headers.get("Authorization")))
+            asked = self.headers.get("Range")
+            server.requests.append(Request(self.path, self.headers.get("Authorization"), asked))
             misdeed = server.misdeeds[path].pop(0) if server.misdeeds[path] else None
         file = folder / path.lstrip("/")
         if misdeed is None and not file.is_file():
             misdeed = Misdeed(status=404, body=b"not here")
         misdeed = misdeed or Misdeed()
         body = misdeed.body if misdeed.body is not None else file.read_bytes() if file.is_file() else b""
-        self.send_response(misdeed.status)
-        headers = {"Content-Length": str(len(body)), "Content-Type": "application/x-tar"} | misdeed.headers
+        status, headers = misdeed.status, {"Content-Type": "application/x-tar"}
+        if server.ranges and status == 200:
+            headers["ETag"] = f'"{zlib.crc32(body):x}"'
+            if asked is not None and self.headers.get("If-Range", headers["ETag"]) == headers["ETag"]:
+                first, last = int(asked.removeprefix("bytes=").rstrip("-")), len(body) - 1
+                status, headers["Content-Range"] = 206, f"bytes {first}-{last}/{len(body)}"
+                body = body[first:]
+        self.send_response(status)
+        headers = {"Content-Length": str(len(body))} | headers | misdeed.headers
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()

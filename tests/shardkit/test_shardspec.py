@@ -232,7 +232,7 @@ class TestLists:
 
     def test_a_list_does_not_open_another(self, tmp_path: Path) -> None:
         (tmp_path / "l.txt").write_text("@l.txt\n-\n", encoding="utf-8")
-        assert expand_patterns([f"@{tmp_path / 'l.txt'}"]) == ["@l.txt", "-"]
+        assert expand_patterns([f"@{tmp_path / 'l.txt'}"]) == ["@l.txt", "./-"]
 
     def test_standard_input_is_a_list(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("sys.stdin", io.StringIO("a.tar\nb-{0..1}.tar\n"))
@@ -259,3 +259,36 @@ def test_the_index_files_in_what_a_shell_made_of_a_glob_are_passed_over(tmp_path
     index = tmp_path / "t-000000.tar.index.json"
     index.touch()
     assert expand_patterns([str(shard), str(index)]) == [str(shard)]
+
+
+class TestCommands:
+    """SEC-01: a command comes from an argument alone; no list, no pattern and no file's name turns into one."""
+
+    def test_a_command_is_handed_on_whole_but_for_its_numbered_braces(self) -> None:
+        command = "pipe:curl -s http://h/a-{08..10}.tar | awk '{print}' < {a,b} :: ${X}"
+        names = [command.replace("{08..10}", number) for number in ("08", "09", "10")]
+        assert expand_patterns([command]) == names
+
+    @pytest.mark.parametrize("line", ["pipe:touch CANARY", "{a.tar,pipe:touch CANARY}", "a.tar::pipe:touch CANARY"])
+    def test_a_list_names_no_command(self, tmp_path: Path, line: str) -> None:
+        (tmp_path / "l.txt").write_text(line + "\n", encoding="utf-8")
+        with pytest.raises(PatternError, match=r"l\.txt, line 1: pipe:touch CANARY: only a whole argument"):
+            expand_patterns([f"@{tmp_path / 'l.txt'}"])
+
+    @pytest.mark.parametrize("pattern", ["{a.tar,pipe:touch CANARY}", "a.tar::pipe:touch CANARY"])
+    def test_a_part_of_a_pattern_is_no_command(self, pattern: str) -> None:
+        with pytest.raises(PatternError, match="pipe:touch CANARY: only a whole argument can be a command"):
+            expand_patterns([pattern])
+
+    @pytest.mark.parametrize("pattern", ["*.tar", "pipe*", "pipe:touch CANARY;.tar"])
+    def test_a_file_whose_name_looks_like_a_command_stays_a_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+    ) -> None:
+        touch(tmp_path, "pipe:touch CANARY;.tar")
+        monkeypatch.chdir(tmp_path)
+        assert expand_patterns([pattern]) == ["./pipe:touch CANARY;.tar"]
+
+
+def test_the_scheme_that_cannot_be_listed_is_named_without_secrets() -> None:
+    with pytest.raises(PatternError, match=r"s3://\*\*\*@b/a-\*\.tar: shards cannot be listed over s3; use braces"):
+        expand_patterns(["s3://k:SECRET@b/a-*.tar"])

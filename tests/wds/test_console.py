@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.cli import invoke, run_on_terminal, run_wds
 from tests.helpers.shards import jpeg_bytes, write_samples
-from wds.console import Progress, StatusLine, human_bytes, print_error, print_json, print_line
+from wds.console import Progress, StatusLine, human_bytes, print_error, print_json, print_line, print_warning
 from wds.text import can_redraw, masked, visible, wants_colour
 
 RED, YELLOW = "\x1b[31m", "\x1b[33m"
@@ -36,6 +36,35 @@ def test_json_is_valid_whatever_bytes_a_name_holds(capsys: pytest.CaptureFixture
 def test_a_line_escapes_bytes_that_are_not_utf_8(capsys: pytest.CaptureFixture[str]) -> None:
     print_line("a\udcff.tar")
     assert capsys.readouterr().out == "a\\xff.tar\n"
+
+
+def test_control_characters_reach_neither_screen_nor_log(capsys: pytest.CaptureFixture[str], verbose: None) -> None:
+    print_line("a\x1b[2J\u202e.tar\tb")
+    print_error("a\x1b[2J.tar")
+    print_warning("a\x1b[2J.tar")
+    shown = capsys.readouterr()
+    assert shown.out == "a\\x1b[2J\\u202e.tar\tb\n"
+    assert shown.err == "Error: a\\x1b[2J.tar\nwarning: a\\x1b[2J.tar\n"
+
+
+def test_a_line_is_coloured_only_where_colours_are_wanted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    print_line("a", colour="red")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    print_line("b", colour="red")
+    print_line("c")
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_line("d", colour="red")
+    assert capsys.readouterr().out == f"a\n{RED}b\x1b[0m\nc\nd\n"
+
+
+def test_secrets_of_urls_reach_neither_data_nor_json(capsys: pytest.CaptureFixture[str]) -> None:
+    print_line("http://u:SECRET@h/a.tar?sig=SECRET")
+    print_json({"shard": "s3://u:SECRET@h/a.tar"})
+    assert "SECRET" not in capsys.readouterr().out
 
 
 def test_an_error_is_one_line_whatever_its_message_holds(capsys: pytest.CaptureFixture[str]) -> None:

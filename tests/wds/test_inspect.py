@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from tests.helpers.cli import Ended, invoke, run_wds
+from tests.helpers.http_server import serve
+from tests.helpers.packed import write_packed
 from tests.helpers.shards import jpeg_bytes, write_samples, write_shard
 
 BLOCK_BYTES = 512
@@ -55,7 +57,7 @@ def test_json_holds_the_same_figures(good: Path) -> None:
     assert (report["samples"], report["whole"], report["num_bytes"]) == (10, 10, good.stat().st_size)
     assert report["extensions"] == {"cls": 10, "jpg": 10}
     assert report["formats"] == {"JPEG": 10}
-    assert report["widths"] == {"smallest": 20, "mean": 20.0, "largest": 20}
+    assert report["widths"] == {"smallest": 20, "mean": 20.0, "largest": 20, "count": 10}
     assert report["labels"] == {str(label): 1 for label in range(10)}
     assert report["findings"] == []
 
@@ -146,15 +148,37 @@ def test_a_range_of_missing_files_is_wrong_use_and_names_them(tmp_path: Path) ->
 def test_one_missing_file_of_several_ends_with_1_and_is_named(good: Path, tmp_path: Path) -> None:
     ended = inspect(good, tmp_path / "none.tar")
     assert ended.code == 1
-    assert f"{tmp_path}/none.tar\n" in ended.stdout
-    assert "WDS000  cannot be read: No such file or directory" in ended.stdout
+    row = next(line for line in ended.stdout.splitlines() if line.startswith(f"{tmp_path}/none.tar"))
+    assert row.split()[1:9] == ["-", "-", "-", "No", "such", "file", "or", "directory"]
+    assert "error   WDS000  once in 1 of 2 shards. The run stops at this shard.\n" in ended.stdout
+    assert "  none.tar: cannot be read: No such file or directory\n" in ended.stdout
     assert "10 whole" in ended.stdout
 
 
-def test_a_url_is_refused_with_what_to_do() -> None:
-    ended = inspect("https://u:SECRET@host/a.tar")
-    assert (ended.code, ended.stderr.count("\n")) == (2, 1)
-    assert "https://***@host/a.tar: only local shards" in ended.stderr
+def test_a_shard_over_http_is_described_like_the_file_and_no_secret_is_shown(good: Path) -> None:
+    """NET-05, URL-08."""
+    with serve(good.parent) as server:
+        url = server.url.replace("//", "//me:SECRET@") + "/good.tar?sig=SECRET"
+        text, document = inspect(url), inspect(url, "--json")
+        refused = inspect(url.replace("good.tar", "none.tar"))
+    found, expected = report_of(document), report_of(inspect(good, "--json"))
+    different = {"shard": server.url.replace("//", "//***@") + "/good.tar?sig=***"}
+    assert found == expected | different
+    assert (text.code, refused.code) == (0, 1)
+    assert "status 404: no such file" in refused.stdout
+    shown = "".join(ended.stdout + ended.stderr for ended in (text, document, refused))
+    assert "SECRET" not in shown
+
+
+def test_a_command_is_run_only_where_allowed(good: Path, tmp_path: Path) -> None:
+    """PIPE-01, SEC-01."""
+    command = f"pipe:touch {tmp_path}/CANARY; cat {good}; exit 3"
+    refused = inspect(command)
+    assert (refused.code, "--allow-commands" in refused.stderr) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+    ended = inspect(command, "--allow-commands")
+    assert (ended.code, (tmp_path / "CANARY").exists()) == (1, True)
+    assert "ended with status 3" in ended.stdout
 
 
 def test_warnings_leave_0_unless_strict(good: Path, tmp_path: Path) -> None:
@@ -191,6 +215,27 @@ def test_a_terminal_that_lacks_a_letter_gets_an_escape(tmp_path: Path) -> None:
     ended = run_wds("inspect", shard, cwd=tmp_path, env={"PYTHONIOENCODING": "latin-1"})
     assert ended.code == 0
     assert f"{tmp_path}/\\u9ce5.tar" in ended.stdout
+
+
+def test_several_shards_are_a_table_and_then_all_of_them_together(tmp_path: Path) -> None:
+    paths = write_packed(tmp_path, [3, 4])
+    ended = inspect(*paths)
+    lines = ended.stdout.splitlines()
+    assert lines[0] == f"{tmp_path}/"
+    assert [line.split()[:3] for line in lines[1:4]] == [
+        ["shard", "samples", "whole"], ["t-00.tar", "3", "3"], ["t-01.tar", "4", "4"],
+    ]  # fmt: skip
+    assert lines[5] == "2 shards together"
+    assert lines[6].startswith("  samples     7, 7 whole, ")
+    assert "    0 a 2 " in ended.stdout
+
+
+def test_json_has_the_shards_together_and_the_names_of_their_classes(tmp_path: Path) -> None:
+    document = json.loads(inspect(*write_packed(tmp_path, [3, 4]), "--json").stdout)
+    assert document["together"]["samples"] == 7
+    assert document["together"]["labels"] == {"0": 2, "1": 2, "2": 2, "3": 1}
+    assert document["together"]["widths"] == {"smallest": 20, "mean": 20.0, "largest": 20, "count": 7}
+    assert document["classes"] == list("abcdefghij")
 
 
 def test_what_is_wrong_with_shards_together_is_told_at_the_end(good: Path, tmp_path: Path) -> None:

@@ -63,10 +63,10 @@ def test_validate_and_inspect_end_alike(tmp_path: Path) -> None:
         assert validate(shard, *args).code == invoke("inspect", "--jobs", 1, shard, *args).code
 
 
-def test_json_of_validate_is_that_of_inspect(packed: Path) -> None:
-    assert json.loads(validate(packed, "--json").stdout) == json.loads(
-        invoke("inspect", packed, "--json", "--jobs", 1).stdout
-    )
+def test_json_of_validate_is_part_of_that_of_inspect(packed: Path) -> None:
+    inspected = json.loads(invoke("inspect", packed, "--json", "--jobs", 1).stdout)
+    validated = json.loads(validate(packed, "--json").stdout)
+    assert validated.items() <= inspected.items()
 
 
 def test_processes_share_the_work_with_the_same_result(packed: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wds.console import Progress, print_line
-from wds.patterns import local_shards
+from wds.patterns import shards_to_read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_MAX_PIXELS",
     "JOBS",
+    "AllowCommands",
     "Classes",
     "Decode",
     "MaxPixels",
@@ -41,6 +42,9 @@ Classes = Annotated[
 ]
 Decode = Annotated[bool, typer.Option("--decode/--no-decode", help="Unpack every picture, or read its header only.")]
 MaxPixels = Annotated[int, typer.Option(min=1, help="Larger pictures are refused before they are unpacked.")]
+AllowCommands = Annotated[
+    bool, typer.Option("--allow-commands", help="Run what `pipe:COMMAND` names, and read the shard it writes.")
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 on warnings and notes too.")]
 
 JOBS = min(os.cpu_count() or 1, 8)
@@ -56,7 +60,7 @@ def check(
     """Check the shards that the patterns name; return the report of each, and what is wrong with them together."""
     from shardkit import check_shards, check_together
 
-    paths = ["-"] if list(patterns) == ["-"] else local_shards(patterns)
+    paths = ["-"] if list(patterns) == ["-"] else shards_to_read(patterns, allow_commands=options.allow_commands)
     progress = Progress("shards", total=len(paths), quiet=quiet)
     reports = []
     try:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import sys
 import time
 from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
-from wds.text import WIPE, can_redraw, masked, visible, wants_colour
+from wds.text import WIPE, can_redraw, masked, valid, visible, wants_colour
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -49,9 +50,11 @@ def setup_logging(level: str) -> None:
     send_to_stderr(_LOGGERS, level=number)
 
 
-def print_line(text: str = "") -> None:
-    """Print data to stdout."""
-    typer.echo(visible(text))
+def print_line(text: str = "", *, colour: str | None = None) -> None:
+    """Print data to stdout, in a colour where colours are wanted there."""
+    line = masked(visible(text))
+    wanted = colour is not None and wants_colour(sys.stdout)
+    typer.echo(typer.style(line, fg=colour) if wanted else line, color=True if wanted else None)
 
 
 def print_note(text: str) -> None:
@@ -138,9 +141,9 @@ class Progress:
 
 
 def _visible_in(value: object) -> object:
-    """Return a JSON value with every text in it made valid."""
+    """Return a JSON value with every text in it made valid, and free of secrets."""
     if isinstance(value, Mapping):
-        return {visible(str(key)): _visible_in(item) for key, item in value.items()}
+        return {valid(str(key)): _visible_in(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_visible_in(item) for item in value]
-    return visible(value) if isinstance(value, str) else value
+    return masked(valid(value)) if isinstance(value, str) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 
 import click
@@ -26,7 +27,10 @@ def send_to_stderr(names: tuple[str, ...], *, level: int) -> None:
 
 class _Formatter(click_log.ColorFormatter):  # type: ignore[misc]  # click-log has no types
     def format(self, record: logging.LogRecord) -> str:
-        text = masked(visible(str(super().format(record))))
+        shown = copy.copy(record)
+        # Before the colours come in, which are control characters too.
+        shown.msg, shown.args = visible(record.getMessage()), None
+        text = masked(str(super().format(shown)))
         return text if wants_colour() else click.unstyle(text)
 
 

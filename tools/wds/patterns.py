@@ -8,7 +8,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-__all__ = ["GreedyCommand", "expand_existing", "local_shards", "without_stdin"]
+__all__ = ["GreedyCommand", "expand_existing", "local_shards", "shards_to_read", "without_stdin"]
 
 _GREEDY = ("--urls", "--val-urls")
 # So many missing files are named in a message.
@@ -50,16 +50,30 @@ def expand_existing(patterns: Sequence[str]) -> list[str]:
     return shards
 
 
+def shards_to_read(patterns: Sequence[str], *, allow_commands: bool = False) -> list[str]:
+    """Return the shards that the patterns name, local or not, at least one of which may be there.
+
+    Raises: PatternError: nothing matches, or a command that is not allowed.
+    """
+    from shardkit import PatternError, is_command
+
+    shards, _ = _expand(patterns)
+    if not allow_commands and (commands := [shard for shard in shards if is_command(shard)]):
+        raise PatternError(f"{commands[0]}: a command is run only with --allow-commands. Give it if you trust it")
+    return shards
+
+
 def local_shards(patterns: Sequence[str], *, all_there: bool = False) -> list[str]:
     """Return the local paths that the patterns name, at least one of which is there.
 
-    Raises: PatternError: nothing matches, or a URL. DatasetError: ``all_there``, and they are not.
+    Raises: PatternError: nothing matches, or a shard that is no local file. DatasetError: ``all_there``, and they are
+        not.
     """
-    from shardkit import PatternError, is_url
+    from shardkit import PatternError, is_command, is_url
 
     shards, missing = _expand(patterns)
-    if urls := [shard for shard in shards if is_url(shard)]:
-        raise PatternError(f"{urls[0]}: only local shards can be looked into. Fetch it, or pipe it: wds inspect -")
+    if elsewhere := [shard for shard in shards if is_url(shard) or is_command(shard)]:
+        raise PatternError(f"{elsewhere[0]}: this needs local shards, which it reads at random. Fetch the shard first")
     if missing and all_there:
         raise _missing(missing, total=len(shards))
     return shards
@@ -67,10 +81,10 @@ def local_shards(patterns: Sequence[str], *, all_there: bool = False) -> list[st
 
 def _expand(patterns: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the shards that the patterns name, and those of them that are local and missing."""
-    from shardkit import PatternError, expand_patterns, is_url
+    from shardkit import PatternError, expand_patterns, is_command, is_url
 
     shards = expand_patterns(patterns)
-    missing = [shard for shard in shards if not is_url(shard) and not os.path.exists(shard)]
+    missing = [s for s in shards if not is_url(s) and not is_command(s) and not os.path.exists(s)]
     if len(missing) == len(shards):
         raise PatternError(f"{_list(missing)}: no such file")
     return shards, missing

@@ -5,37 +5,44 @@ from __future__ import annotations
 import os
 import re
 import sys
+from typing import TextIO
 
-__all__ = ["WIPE", "can_redraw", "masked", "visible", "wants_colour"]
+__all__ = ["WIPE", "can_redraw", "masked", "valid", "visible", "wants_colour"]
 
 # Goes to the first column and wipes the line.
 WIPE = "\r\x1b[K"
-# What follows a URL in a sentence does not belong to it. Right before it may be the end of a colour code.
-_URL = re.compile(r"https?://[^\s'\"]+?(?=[:.,;)\]]*(?:[\s'\"]|$))", re.IGNORECASE)
+# What moves the cursor, changes colours, or turns the direction of writing (which hides what a name is).
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def masked(text: str) -> str:
     """Return the text with users, passwords and query values of its URLs masked."""
     if "://" not in text:
         return text
-    from wdsloader import mask_url
+    from shardkit import mask_urls
 
-    return _URL.sub(lambda match: mask_url(match[0]), text)
+    return mask_urls(text)
 
 
-def visible(text: str) -> str:
+def valid(text: str) -> str:
     r"""Return the text as valid Unicode: a byte of a file name that is not UTF-8 becomes ``\xff``."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def wants_colour() -> bool:
-    """Honour NO_COLOR, FORCE_COLOR and TERM=dumb for what goes to stderr."""
+def visible(text: str) -> str:
+    r"""Return the text as valid Unicode without control characters but line ends and tabs: ``\x1b`` for an escape."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), valid(text))
+
+
+def wants_colour(stream: TextIO | None = None) -> bool:
+    """Honour NO_COLOR, FORCE_COLOR and TERM=dumb for what goes to a stream (stderr unless told otherwise)."""
     if os.environ.get("NO_COLOR"):
         return False
-    return bool(os.environ.get("FORCE_COLOR")) or can_redraw()
+    return bool(os.environ.get("FORCE_COLOR")) or can_redraw(stream)
 
 
-def can_redraw() -> bool:
-    """Tell whether stderr is a terminal that can wipe a line."""
+def can_redraw(stream: TextIO | None = None) -> bool:
+    """Tell whether a stream (stderr unless told otherwise) is a terminal that can wipe a line."""
+    stream = sys.stderr if stream is None else stream
     # A closed stderr is None.
-    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"

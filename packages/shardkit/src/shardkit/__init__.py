@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardkit.atomic import atomic_file, remove_leftovers, write_atomically
+from shardkit.class_names import class_names
 from shardkit.errors import (
     IndexFileError,
     ManifestError,
@@ -10,6 +11,7 @@ from shardkit.errors import (
     PackError,
     PatternError,
     PictureError,
+    RemoteError,
     ShardkitError,
     ShardReadError,
     SourceError,
@@ -30,6 +32,7 @@ from shardkit.index import (
 )
 from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, SampleKey, picture_extension, split_name
 from shardkit.labels import parse_label
+from shardkit.locations import is_command, is_url, mask_url, mask_urls
 from shardkit.manifest import (
     MANIFEST_SUFFIX,
     Manifest,
@@ -45,9 +48,9 @@ from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_p
 from shardkit.reader import Sample, ShardFile, iter_samples
 from shardkit.rules import RULES, Finding, Rule, Severity
 from shardkit.seeded import Key, seeded_permutation, seeded_words
-from shardkit.shardspec import expand_braces, expand_patterns, is_url
+from shardkit.shardspec import expand_braces, expand_patterns
 from shardkit.sources import FakeSource, FolderSource, Source, SourceSample, open_folder
-from shardkit.summary import Extent, ShardSummary
+from shardkit.summary import Extent, ShardSummary, combined
 from shardkit.validate import CheckOptions, ShardReport, check_shards, check_together, repeated_keys
 from shardkit.writer import ShardWriter
 
@@ -74,6 +77,7 @@ __all__ = [
     "PatternError",
     "PictureError",
     "PictureFacts",
+    "RemoteError",
     "Rule",
     "Sample",
     "SampleKey",
@@ -96,6 +100,8 @@ __all__ = [
     "build_index",
     "check_shards",
     "check_together",
+    "class_names",
+    "combined",
     "dataset_digest",
     "decode_rgb",
     "existing_output",
@@ -104,11 +110,14 @@ __all__ = [
     "file_checksum",
     "index_from_json",
     "index_path_of",
+    "is_command",
     "is_url",
     "iter_samples",
     "load",
     "manifest_from_json",
     "manifests_in",
+    "mask_url",
+    "mask_urls",
     "open_folder",
     "open_picture",
     "pack",

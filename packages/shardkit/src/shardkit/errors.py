@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 
+from shardkit.locations import mask_url
+
 __all__ = [
     "IndexFileError",
     "ManifestError",
@@ -11,6 +13,7 @@ __all__ = [
     "PackError",
     "PatternError",
     "PictureError",
+    "RemoteError",
     "ShardReadError",
     "ShardkitError",
     "SourceError",
@@ -65,6 +68,21 @@ class UnusableSourcesError(PackError):
     """Sources that cannot be packed, all of them named; nothing was packed."""
 
 
+class RemoteError(ShardkitError, OSError):
+    """A shard elsewhere that cannot be read: its location, shown without secrets, and why."""
+
+    def __init__(self, location: str, reason: str) -> None:
+        super().__init__(location, reason)
+        self.location = location
+        self.reason = self.strerror = reason
+
+    def __str__(self) -> str:
+        return f"{printable(mask_url(self.location))}: {self.reason}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RemoteError, (self.location, self.reason)
+
+
 class WorkerDiedError(ShardkitError):
     """A process that did part of the work was killed."""
 
@@ -100,7 +118,7 @@ class ShardReadError(ShardkitError, OSError):
         where = "" if member is None else f" '{printable(member)}'"
         where += "" if offset is None else f" at byte {offset}"
         advice = f". {remedy}" if remedy else ""
-        super().__init__(f"{printable(shard)}:{where}{':' if where else ''} {reason} ({rule}){advice}")
+        super().__init__(f"{printable(mask_url(shard))}:{where}{':' if where else ''} {reason} ({rule}){advice}")
         self.shard = shard
         self.reason = reason
         self.rule = rule

@@ -108,20 +108,23 @@ class ShardScan:
 
 
 def scan_shard(
-    path: str, *, expected: Expectation = Expectation(), decode: bool = True, max_pixels: int = MAX_PIXELS
+    path: str,
+    *,
+    expected: Expectation = Expectation(),
+    decode: bool = True,
+    max_pixels: int = MAX_PIXELS,
+    allow_commands: bool = False,
 ) -> ShardScan:
-    """Read one shard (a local path, or ``-``) to its last byte and return what it holds.
+    """Read one shard (anything that :func:`open_source` opens) to its last byte and return what it holds.
 
     Args: expected: with a record, the file is hashed too. decode: unpack every picture, else read its header only.
     Raises: OSError: the file cannot be opened.
     """
     scan = ShardScan(shard=path, expected=expected, decoded=decode)
-    # A pipe has no size, and cannot be read again for a checksum.
+    # A pipe cannot be read again for a checksum.
     is_file = path != "-" and os.path.isfile(path)
-    if is_file:
-        scan.num_bytes = Path(path).stat().st_size
-    with open_source(path) as source:
-        scan.compressed = source.compressed
+    with open_source(path, allow_commands=allow_commands) as source:
+        scan.compressed, scan.num_bytes = source.compressed, source.num_bytes
         walk = ShardWalk(source, shard=path, want=_is_wanted, on_damage=scan.note_damage)
         for group in group_members(_set_aside(walk, scan)):
             _add_group(scan, group, max_pixels=max_pixels)

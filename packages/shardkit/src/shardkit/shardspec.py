@@ -1,7 +1,8 @@
 """Shard patterns -> the ordered list of shards they name.
 
 Owns braces ``{000000..001281}`` and ``{a,b}``, angle brackets ``<a..b>`` (the same as braces), globs, ``@list`` files,
-``-`` (a list on standard input), manifests, folders and ``::`` between patterns. Opens no shard.
+``-`` (a list on standard input), manifests, folders and ``::`` between patterns. Opens no shard and runs no command: a
+command (``pipe:..``) is handed on from an argument, never from a list, and no file's name is taken for one.
 """
 
 from __future__ import annotations
@@ -16,23 +17,20 @@ from pathlib import Path
 
 from shardkit.errors import PatternError, printable
 from shardkit.index import INDEX_SUFFIX
+from shardkit.locations import is_command, is_url, mask_url, scheme_of
 from shardkit.manifest import MANIFEST_SUFFIX, read_manifest
 
-__all__ = ["SHARD_SUFFIXES", "expand_braces", "expand_patterns", "is_url"]
+__all__ = ["SHARD_SUFFIXES", "expand_braces", "expand_patterns"]
 
 SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz")
 # 18 digits fit into 64 bits, and int() refuses thousands.
 _RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})(?:\.\.([0-9]{1,18}))?")
+_RANGE_IN_BRACES = re.compile(rf"\{{({_RANGE.pattern})\}}")
 _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])")
 # Not within [..]: there it is part of a host's IPv6 address.
 _BETWEEN_PATTERNS = re.compile(r"::(?![0-9A-Fa-f:.]*\])")
 # ImageNet at one picture a shard; more is a slip of the keyboard.
 _MAX_SHARDS = 2_000_000
-
-
-def is_url(location: str) -> bool:
-    """Tell whether the location names its scheme (``http://..``), so is no local path."""
-    return re.match(r"[a-z][a-z0-9+.-]*://", location, re.IGNORECASE) is not None
 
 
 def expand_patterns(patterns: Sequence[str]) -> list[str]:
@@ -77,10 +75,19 @@ def _expand(pattern: str, *, from_list: bool) -> Iterator[str]:
     elif os.path.exists(pattern):
         # A file may have any of our signs in its name.
         yield from _locate(pattern)
+    elif is_command(pattern) and not from_list:
+        yield from islice(_commands(pattern), _MAX_SHARDS)
     else:
         for part in _BETWEEN_PATTERNS.split(pattern):
-            for location in expand_braces(part):
+            for location in [part] if is_command(part) else expand_braces(part):
+                _refuse_command(location)
                 yield from _locate(location)
+
+
+def _refuse_command(location: str) -> None:
+    if is_command(location):
+        reason = "only a whole argument can be a command, no line of a list and no part of a pattern"
+        raise PatternError(f"{printable(mask_url(location))[:80]}: {reason}")
 
 
 def _expand_list(lines: Iterable[str], *, name: str) -> Iterator[str]:
@@ -93,14 +100,33 @@ def _expand_list(lines: Iterable[str], *, name: str) -> Iterator[str]:
                 raise PatternError(f"{name}, line {number}: {error}") from error
 
 
+def _commands(command: str) -> Iterator[str]:
+    """Expand numbered braces (``{000000..000003}``) and nothing else: the other signs belong to the shell."""
+    found = _RANGE_IN_BRACES.search(command)
+    if found is None:
+        yield command
+        return
+    tails = list(islice(_commands(command[found.end() :]), _MAX_SHARDS + 1))
+    for choice in _choices(found[1], command):
+        yield from (command[: found.start()] + choice + tail for tail in tails)
+
+
 def _locate(location: str) -> Iterator[str]:
     """Turn a location without braces into shards: itself, the matches of a glob, a folder's or a manifest's shards."""
+    for found in _located(location):
+        # The name of a file must not turn into a command, nor into standard input.
+        yield os.path.join(os.curdir, found) if found == "-" or is_command(found) else found
+
+
+def _located(location: str) -> Iterator[str]:
     if location.endswith(INDEX_SUFFIX):
         # What a shell makes of `shards/train*` holds the indexes too; a glob of ours passes over them.
         return
     if is_url(location):
         if "*" in location.partition("?")[0]:
-            raise PatternError(f"{location}: shards cannot be listed over http; use braces like {{000000..000003}}")
+            over = scheme_of(location)
+            reason = f"shards cannot be listed over {over}; use braces like {{000000..000003}}"
+            raise PatternError(f"{mask_url(location)}: {reason}")
         yield location
     elif os.path.isdir(location):
         entries = sorted(os.listdir(location))

@@ -1,7 +1,7 @@
-"""Bytes of one shard, read forward: a local file, a gzip stream, or any binary stream.
+"""Bytes of one shard, read forward: a local file, a gzip stream, any binary stream, or what lies elsewhere.
 
 Owns where the bytes come from and how far reading has come; knows nothing of tar. Compression is told by content,
-never by name.
+never by name. What is no local file comes through ``remote``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from shardkit.locations import is_command, is_url, scheme_of
+from shardkit.remote import RemoteStream, open_remote
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
@@ -32,11 +37,16 @@ class _Readable(Protocol):
 
 
 class ByteSource(Protocol):
-    """Bytes read forward. ``position`` counts bytes handed out or skipped; ``broken`` says why they ended early."""
+    """Bytes read forward.
+
+    ``position`` counts bytes handed out or skipped; ``broken`` says why they ended early; ``num_bytes``: of the file as
+    stored, where that is known.
+    """
 
     position: int
     broken: str | None
     compressed: bool
+    num_bytes: int | None
 
     def take(self, count: int) -> bytes:
         """Return the next ``count`` bytes, fewer only at the end."""
@@ -60,6 +70,7 @@ class MemorySource:
     def __init__(self, data: bytes, *, first: int = 0) -> None:
         self._data = data
         self._first = first
+        self.num_bytes: int | None = len(data)
         self.position = first
         self.broken: str | None = None
         self.compressed = False
@@ -87,18 +98,19 @@ class FileSource:
 
     def __init__(self, file: BinaryIO, *, num_bytes: int) -> None:
         self._file = file
-        self._num_bytes = num_bytes
+        self._end = num_bytes
+        self.num_bytes: int | None = num_bytes
         self.position = 0
         self.broken: str | None = None
         self.compressed = False
 
     def take(self, count: int) -> bytes:
-        piece = self._file.read(min(count, self._num_bytes - self.position))
+        piece = self._file.read(min(count, self._end - self.position))
         self.position += len(piece)
         return piece
 
     def skip(self, count: int) -> int:
-        count = min(count, self._num_bytes - self.position)
+        count = min(count, self._end - self.position)
         self.position = self._file.seek(self.position + count)
         return count
 
@@ -106,15 +118,27 @@ class FileSource:
         self.position = self._file.seek(self.position - len(block))
 
     def holds(self, count: int) -> bool:
-        return self.position + count <= self._num_bytes
+        return self.position + count <= self._end
 
 
 class StreamSource:
-    """The bytes of a stream that cannot seek: a pipe, standard input, or gzip."""
+    """The bytes of a stream that cannot seek: a pipe, standard input, gzip, or what comes from elsewhere.
 
-    def __init__(self, stream: _Readable, *, compressed: bool = False) -> None:
+    Args: remote: where the stream's bytes come from, if it can tell why they ended early.
+    """
+
+    def __init__(
+        self,
+        stream: _Readable,
+        *,
+        compressed: bool = False,
+        num_bytes: int | None = None,
+        remote: RemoteStream | None = None,
+    ) -> None:
         self._stream = stream
+        self._remote = remote
         self._returned = b""
+        self.num_bytes = num_bytes
         self.position = 0
         self.broken: str | None = None
         self.compressed = compressed
@@ -144,17 +168,21 @@ class StreamSource:
         self._returned = block + self._returned
         self.position -= len(block)
 
-    def holds(self, count: int) -> bool:  # noqa: ARG002  # nobody knows how long a stream is
-        return True
+    def holds(self, count: int) -> bool:
+        # Nobody knows how much a stream unpacks to.
+        return self.compressed or self.num_bytes is None or self.position + count <= self.num_bytes
 
     def _read(self, count: int) -> bytes:
         try:
-            return self._stream.read(count) or b""
+            piece = self._stream.read(count) or b""
         except EOFError:
-            self.broken = "the gzip stream ends early"
+            self.broken, piece = "the gzip stream ends early", b""
         except (gzip.BadGzipFile, zlib.error) as error:
-            self.broken = f"the gzip stream is damaged ({error})"
-        return b""
+            self.broken, piece = f"the gzip stream is damaged ({error})", b""
+        if not piece and self._remote is not None and self._remote.failure is not None:
+            # It says more than what gzip makes of it.
+            self.broken = self._remote.failure
+        return piece
 
 
 class _Borrowed(io.RawIOBase):
@@ -176,31 +204,50 @@ class _Borrowed(io.RawIOBase):
 
 
 @contextmanager
-def open_source(path: Path | str) -> Iterator[ByteSource]:
-    """Open a shard's bytes: a local path, or ``-`` for standard input. Gzip is unpacked on the way.
+def open_source(location: Path | str, *, allow_commands: bool = False) -> Iterator[ByteSource]:
+    """Open a shard's bytes: a local path, ``-`` for standard input, a URL, or a command (``pipe:cat a.tar``).
 
-    Raises: OSError: the file cannot be opened.
+    Gzip is unpacked on the way. Args: allow_commands: run a command; the caller was told to.
+    Raises: OSError: the file cannot be opened. RemoteError: nothing can be read from the URL, or commands are not
+        allowed.
     """
-    if str(path) == "-":
+    place = str(location)
+    if place == "-":
         yield stream_source(sys.stdin.buffer)
-        return
+    elif is_command(place) or (is_url(place) and scheme_of(place) != "file"):
+        with open_remote(place, allow_commands=allow_commands) as remote:
+            yield _unpacked(remote, num_bytes=remote.num_bytes, remote=remote)
+    else:
+        path = url2pathname(urlsplit(place).path) if is_url(place) else location
+        with _open_file(path) as source:
+            yield source
+
+
+@contextmanager
+def _open_file(path: Path | str) -> Iterator[ByteSource]:
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         # Only these have a length: no pipe, no device, no file that the system makes up on reading.
-        head = file.peek(len(GZIP_MAGIC)) if stat.S_ISREG(status.st_mode) and status.st_size else b""
-        if not head or head.startswith(GZIP_MAGIC):
-            yield stream_source(file)
+        num_bytes = status.st_size if stat.S_ISREG(status.st_mode) and status.st_size else None
+        head = b"" if num_bytes is None else file.peek(len(GZIP_MAGIC))
+        if num_bytes is None or not head or head.startswith(GZIP_MAGIC):
+            yield _unpacked(file, num_bytes=num_bytes, remote=None)
         else:
-            yield FileSource(file, num_bytes=status.st_size)
+            yield FileSource(file, num_bytes=num_bytes)
 
 
 def stream_source(stream: BinaryIO) -> StreamSource:
     """Return the bytes of a binary stream, unpacked where they are gzip. The stream is read, never closed."""
+    return _unpacked(stream, num_bytes=None, remote=None)
+
+
+def _unpacked(stream: _Readable, *, num_bytes: int | None, remote: RemoteStream | None) -> StreamSource:
     ahead = b""
     # A pipe may hand out a single byte at a time.
     while len(ahead) < len(GZIP_MAGIC) and (piece := stream.read(len(GZIP_MAGIC) - len(ahead))):
         ahead += piece
     buffered = io.BufferedReader(_Borrowed(stream, ahead=ahead), _PIECE_BYTES)
     if ahead == GZIP_MAGIC:
-        return StreamSource(gzip.GzipFile(fileobj=buffered, mode="rb"), compressed=True)
-    return StreamSource(buffered)
+        unpacked = gzip.GzipFile(fileobj=buffered, mode="rb")
+        return StreamSource(unpacked, compressed=True, num_bytes=num_bytes, remote=remote)
+    return StreamSource(buffered, num_bytes=num_bytes, remote=remote)

@@ -28,7 +28,8 @@ class CheckOptions:
 
     ``num_classes``: labels must be below it (None: as the manifest beside the shards says, if there is one).
     ``decode``: unpack every picture. ``jobs``: processes. ``against_manifest``: hold shards against the manifest beside
-    them. ``complete``: a shard that such a manifest lists and its folder lacks is a finding.
+    them. ``complete``: a shard that such a manifest lists and its folder lacks is a finding. ``allow_commands``: shards
+    may be commands (``pipe:..``), which are run.
     """
 
     num_classes: int | None = None
@@ -37,6 +38,7 @@ class CheckOptions:
     jobs: int = 1
     against_manifest: bool = True
     complete: bool = False
+    allow_commands: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ def _check_one(task: tuple[str, Expectation, CheckOptions]) -> ShardReport:
             expected=expectation,
             decode=options.decode,
             max_pixels=options.max_pixels,
+            allow_commands=options.allow_commands,
         )
     except OSError as error:
         unreadable = finding("WDS000", path, f"cannot be read: {error.strerror or error}")

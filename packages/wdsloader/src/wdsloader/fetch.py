@@ -20,6 +20,7 @@ import urllib3
 from urllib3.exceptions import HTTPError, LocationValueError, MaxRetryError, ResponseError
 from urllib3.util import Retry, Timeout, make_headers
 
+from shardkit import mask_url
 from wdsloader.cache import ShardCache
 from wdsloader.errors import FetchError
 
@@ -183,16 +184,6 @@ def _require_kind(head: bytes, response: urllib3.BaseHTTPResponse, *, url: str, 
 def is_remote(url: str) -> bool:
     """Tell whether a shard is named by an http(s) URL rather than by a path."""
     return url.startswith(("http://", "https://"))
-
-
-def mask_url(url: str) -> str:
-    """Return the URL fit for a message: no user, no password, no value of the query, no fragment."""
-    if not is_remote(url):
-        return url
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    query = re.sub(r"=[^&;]*", "=***", parts.query) if "=" in parts.query else "***" * bool(parts.query)
-    return urlunsplit((parts.scheme, f"***@{host}" if "@" in parts.netloc else host, parts.path, query, ""))
 
 
 def _without_user(url: str) -> tuple[str, dict[str, str]]:

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+
+from shardkit.locations import is_command, is_url, is_web, mask_url, mask_urls, scheme_of
+
+
+@pytest.mark.parametrize(
+    ("location", "scheme"),
+    [("http://h/a", "http"), ("S3://b/a", "s3"), ("a.tar", ""), ("C:/a.tar", ""), ("pipe:curl http://h/a", "")],
+)
+def test_a_scheme_stands_at_the_start(location: str, scheme: str) -> None:
+    assert scheme_of(location) == scheme
+    assert is_url(location) is bool(scheme)
+    assert is_web(location) is (scheme == "http")
+
+
+def test_a_command_begins_with_pipe() -> None:
+    assert is_command("pipe:cat a.tar")
+    assert not is_command("./pipe:cat a.tar")
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("https://u:SECRET@h:8/a.tar?sig=SECRET&x=SECRET#SECRET", "https://***@h:8/a.tar?sig=***&x=***"),
+        ("https://h/a.tar?SECRET", "https://h/a.tar?***"),
+        ("s3://SECRET:SECRET@bucket/a.tar", "s3://***@bucket/a.tar"),
+        ("pipe:curl -s 'https://h/a.tar?sig=SECRET' | cat", "pipe:curl -s 'https://h/a.tar?sig=***' | cat"),
+        ("http://[half/SECRET", "http://***"),
+        ("shards/a.tar?b=c", "shards/a.tar?b=c"),
+    ],
+)
+def test_no_secret_is_shown(location: str, shown: str) -> None:
+    assert mask_url(location) == shown
+
+
+def test_every_url_in_a_text_is_masked() -> None:
+    text = "see s3://k:SECRET@b/a, https://h/b?sig=SECRET. And c://d"
+    assert mask_urls(text) == "see s3://***@b/a, https://h/b?sig=***. And c://d"

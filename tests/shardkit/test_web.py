@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardkit import RemoteError
+from shardkit.web import WebLimits, WebStream
+from tests.helpers.http_server import Misdeed, Server, serve
+from tests.helpers.shards import write_samples
+
+QUICK = WebLimits(connect_s=2, read_s=0.5, retries=2, backoff_s=0.02, longest_wait_s=1)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    write_samples(tmp_path / "a.tar", 5)
+    with serve(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def content(server: Server, tmp_path: Path) -> bytes:
+    return (tmp_path / "a.tar").read_bytes()
+
+
+def read_all(url: str) -> tuple[bytes, WebStream]:
+    stream = WebStream(url, limits=QUICK)
+    try:
+        return b"".join(iter(lambda: stream.read(4096), b"")), stream
+    finally:
+        stream.close()
+
+
+def test_a_body_comes_whole_in_one_request(server: Server, content: bytes) -> None:
+    data, stream = read_all(server.url + "/a.tar")
+    assert (data, stream.failure, stream.num_bytes) == (content, None, len(content))
+    assert server.count("/a.tar") == 1
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_a_passing_trouble_is_tried_again_with_one_line_each(
+    server: Server, content: bytes, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    server.misdeeds["/a.tar"] = [Misdeed(status=status, body=b"busy")] * 2
+    assert read_all(server.url + "/a.tar")[0] == content
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
+    assert f"status {status}; trying again (2 tries left)" in caplog.text
+
+
+def test_a_server_that_asks_for_a_pause_gets_it(server: Server) -> None:
+    server.misdeeds["/a.tar"] = [Misdeed(status=503, body=b"", headers={"Retry-After": "1"})]
+    started = time.monotonic()
+    read_all(server.url + "/a.tar")
+    assert time.monotonic() - started >= 1
+
+
+def test_trouble_that_stays_is_an_error_that_says_how_often_it_was_tried(server: Server) -> None:
+    server.misdeeds["/a.tar"] = [Misdeed(status=503, body=b"busy")] * 9
+    with pytest.raises(RemoteError, match=r"status 503 \(gave up after 3 tries\)"):
+        WebStream(server.url + "/a.tar", limits=QUICK)
+    assert server.count("/a.tar") == 3
+
+
+@pytest.mark.parametrize(("status", "words"), [(401, "credentials"), (403, "may have expired"), (404, "no such file")])
+def test_a_refusal_is_final_at_once_and_names_the_url(server: Server, status: int, words: str) -> None:
+    """NET-04, NET-05."""
+    server.misdeeds["/a.tar"] = [Misdeed(status=status, body=b"no")] * 9
+    with pytest.raises(RemoteError, match=rf"{server.url}/a.tar: status {status}: .*{words}"):
+        WebStream(server.url + "/a.tar", limits=QUICK)
+    assert server.count("/a.tar") == 1
+
+
+@pytest.mark.parametrize("ranges", [True, False], ids=["ranges", "no ranges"])
+@pytest.mark.parametrize("cut_after", [0, 100, 512, 5000, 12800])
+def test_a_broken_body_goes_on_at_its_next_byte(
+    server: Server, content: bytes, caplog: pytest.LogCaptureFixture, ranges: bool, cut_after: int
+) -> None:
+    """NET-01 with times=1."""
+    server.ranges = ranges
+    server.misdeeds["/a.tar"] = [Misdeed(cut_after=cut_after)]
+    data, stream = read_all(server.url + "/a.tar")
+    assert (data, stream.failure) == (content, None)
+    asked = [request.range for request in server.requests]
+    assert asked == [None, f"bytes={cut_after}-" if ranges and cut_after else None]
+    got = f"{cut_after} of {len(content)} bytes, then " if cut_after else ""
+    assert f"/a.tar: {got}the connection broke; trying again (2 tries left)" in caplog.text
+
+
+def test_a_body_that_breaks_often_goes_on_each_time(server: Server, content: bytes) -> None:
+    server.ranges = True
+    server.misdeeds["/a.tar"] = [Misdeed(cut_after=1000)] * 10
+    data, stream = read_all(server.url + "/a.tar")
+    assert (data, stream.failure) == (content, None)
+    assert server.count("/a.tar") == 11
+
+
+def test_a_body_that_never_goes_on_ends_with_what_it_had_and_names_both_counts(server: Server, content: bytes) -> None:
+    """NET-01 without times."""
+    server.misdeeds["/a.tar"] = [Misdeed(cut_after=5000)] * 9
+    data, stream = read_all(server.url + "/a.tar")
+    assert data == content[:5000]
+    assert stream.failure is not None
+    assert stream.failure.startswith(f"5000 of {len(content)} bytes, then ")
+    assert stream.failure.endswith("(gave up after 3 tries)")
+
+
+def test_a_server_that_goes_quiet_is_left_and_asked_again(server: Server, content: bytes) -> None:
+    """NET-09."""
+    server.ranges = True
+    server.misdeeds["/a.tar"] = [Misdeed(cut_after=5000, stall_s=2)]
+    data, stream = read_all(server.url + "/a.tar")
+    assert (data, stream.failure) == (content, None)
+
+
+@pytest.mark.parametrize("ranges", [True, False], ids=["ranges", "no ranges"])
+@pytest.mark.parametrize("other", [lambda data: data[::-1], lambda data: data[:-512]], ids=["bytes", "length"])
+def test_a_file_that_changes_meanwhile_is_never_mixed(
+    server: Server, content: bytes, tmp_path: Path, ranges: bool, other: object
+) -> None:
+    assert callable(other)
+    server.ranges = ranges
+    server.misdeeds["/a.tar"] = [Misdeed(body=content, cut_after=5000)]
+    (tmp_path / "a.tar").write_bytes(other(content))
+    data, stream = read_all(server.url + "/a.tar")
+    assert data == content[:5000]
+    assert stream.failure is not None
+    assert "the file has changed while it was read" in stream.failure
+
+
+def test_a_page_in_place_of_a_file_is_named_with_its_beginning(server: Server) -> None:
+    """NET-08."""
+    page = b"<!DOCTYPE html><html><title>Sign in</title></html>"
+    server.misdeeds["/a.tar"] = [Misdeed(body=page, headers={"Content-Type": "text/html; charset=utf-8"})]
+    with pytest.raises(RemoteError, match=r"got text/html, not a tar; it begins with '<!DOCTYPE html><html><title>"):
+        WebStream(server.url + "/a.tar", limits=QUICK)
+
+
+def test_a_tar_that_a_server_calls_a_page_is_a_tar(server: Server, content: bytes) -> None:
+    server.misdeeds["/a.tar"] = [Misdeed(headers={"Content-Type": "text/html"})]
+    assert read_all(server.url + "/a.tar")[0] == content
+
+
+def test_a_body_packed_on_the_way_comes_as_it_was_sent(server: Server, content: bytes) -> None:
+    """TAR-08: what is told by content must not be unpacked twice."""
+    server.misdeeds["/a.tar"] = [Misdeed(body=b"\x1f\x8bxyz", headers={"Content-Encoding": "gzip"})]
+    assert read_all(server.url + "/a.tar")[0] == b"\x1f\x8bxyz"
+
+
+@pytest.mark.parametrize("same_host", [True, False])
+def test_credentials_follow_a_redirect_to_the_same_host_only(
+    server: Server, content: bytes, tmp_path: Path, same_host: bool
+) -> None:
+    """NET-10."""
+    with serve(tmp_path) as other:
+        target = server if same_host else other
+        server.misdeeds["/moved.tar"] = [Misdeed(status=302, body=b"", headers={"Location": target.url + "/a.tar"})]
+        url = server.url.replace("//", "//me:SECRET@") + "/moved.tar"
+        assert read_all(url)[0] == content
+        assert server.requests[0].authorization is not None
+        assert (target.requests[-1].authorization is not None) is same_host
+
+
+def test_a_circle_of_redirects_is_left_after_five(server: Server) -> None:
+    """NET-10."""
+    server.misdeeds["/a.tar"] = [Misdeed(status=302, body=b"", headers={"Location": "/a.tar"})] * 20
+    with pytest.raises(RemoteError, match="redirected in a circle"):
+        WebStream(server.url + "/a.tar", limits=QUICK)
+    assert server.count("/a.tar") == 6
+
+
+def test_a_redirect_to_a_file_is_not_followed(server: Server) -> None:
+    server.misdeeds["/a.tar"] = [Misdeed(status=302, body=b"", headers={"Location": "file:///etc/passwd"})]
+    with pytest.raises(RemoteError, match="no usable URL"):
+        WebStream(server.url + "/a.tar", limits=QUICK)
+
+
+def test_no_secret_is_in_any_message(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """NET-05."""
+    url = server.url.replace("//", "//me:SECRET@") + "/a.tar?sig=SECRET"
+    server.misdeeds["/a.tar"] = [Misdeed(cut_after=600)] * 9
+    stream = read_all(url)[1]
+    with pytest.raises(RemoteError) as refused:
+        WebStream(url.replace("a.tar", "none.tar"), limits=QUICK)
+    with pytest.raises(RemoteError) as unreachable:
+        WebStream("http://me:SECRET@127.0.0.1:1/a.tar?sig=SECRET", limits=QUICK)
+    texts = (str(stream.failure), str(refused.value), str(unreachable.value), caplog.text)
+    assert all(texts)
+    assert not any("SECRET" in text for text in texts)
