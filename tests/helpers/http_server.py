@@ -29,11 +29,12 @@ class Misdeed:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What arrived: path with query, the credentials that came with it, and the range of bytes asked for."""
+    """What arrived: path with query, credentials, the range of bytes asked for, and the port it came from."""
 
     path: str
     authorization: str | None
     range: str | None = None
+    peer: int = 0
 
 
 @dataclass(slots=True)
@@ -51,6 +52,11 @@ class Server:
     def count(self, path: str) -> int:
         """Return the number of requests for a path, whatever their query."""
         return sum(urlsplit(request.path).path == path for request in self.requests)
+
+    @property
+    def connections(self) -> int:
+        """The number of connections that requests came over."""
+        return len({request.peer for request in self.requests})
 
 
 @contextmanager
@@ -80,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         with self.lock:
             asked = self.headers.get("Range")
-            server.requests.append(Request(self.path, self.headers.get("Authorization"), asked))
+            server.requests.append(Request(self.path, self.headers.get("Authorization"), asked, self.client_address[1]))
             misdeed = server.misdeeds[path].pop(0) if server.misdeeds[path] else None
         file = folder / path.lstrip("/")
         if misdeed is None and not file.is_file():
@@ -91,9 +97,10 @@ class _Handler(BaseHTTPRequestHandler):
         if server.ranges and status == 200:
             headers["ETag"] = f'"{zlib.crc32(body):x}"'
             if asked is not None and self.headers.get("If-Range", headers["ETag"]) == headers["ETag"]:
-                first, last = int(asked.removeprefix("bytes=").rstrip("-")), len(body) - 1
+                start, _, end = asked.removeprefix("bytes=").partition("-")
+                first, last = int(start), min(int(end or len(body)), len(body) - 1)
                 status, headers["Content-Range"] = 206, f"bytes {first}-{last}/{len(body)}"
-                body = body[first:]
+                body = body[first : last + 1]
         self.send_response(status)
         headers = {"Content-Length": str(len(body))} | headers | misdeed.headers
         for name, value in headers.items():

@@ -11,6 +11,7 @@ from shardkit.errors import (
     PackError,
     PatternError,
     PictureError,
+    RemoteChangedError,
     RemoteError,
     ShardkitError,
     ShardReadError,
@@ -44,8 +45,10 @@ from shardkit.manifest import (
     write_manifest,
 )
 from shardkit.pack import PackConfig, ShardPlan, existing_output, pack, plan_shards
+from shardkit.patience import RemoteLimits
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
-from shardkit.reader import Sample, ShardFile, iter_samples
+from shardkit.reader import Sample, ShardFile, iter_samples, parse_sample
+from shardkit.remote import RemotePool, RemoteStream
 from shardkit.rules import RULES, Finding, Rule, Severity
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns
@@ -77,7 +80,11 @@ __all__ = [
     "PatternError",
     "PictureError",
     "PictureFacts",
+    "RemoteChangedError",
     "RemoteError",
+    "RemoteLimits",
+    "RemotePool",
+    "RemoteStream",
     "Rule",
     "Sample",
     "SampleKey",
@@ -122,6 +129,7 @@ __all__ = [
     "open_picture",
     "pack",
     "parse_label",
+    "parse_sample",
     "picture_extension",
     "picture_facts",
     "plan_shards",

@@ -18,7 +18,7 @@ from shardkit.keys import LABEL_EXTENSION, SampleKey, is_part_of_sample, picture
 from shardkit.source import MemorySource, stream_source
 from shardkit.walk import Ending, Member, ShardWalk
 
-__all__ = ["Group", "Sample", "ShardFile", "group_members", "iter_samples", "walk_groups"]
+__all__ = ["Group", "Sample", "ShardFile", "group_members", "iter_samples", "parse_sample", "walk_groups"]
 
 log = logging.getLogger(__name__)
 
@@ -199,27 +199,38 @@ class ShardFile:
         Raises: ShardReadError: the bytes there are not the members of exactly one sample.
         """
         if offset < 0 or size <= 0 or offset + size > self.num_bytes:
-            raise self._stale(f"the file has {self.num_bytes} bytes, the sample's are {size} from there", offset)
+            reason = f"the file has {self.num_bytes} bytes, the sample's are {size} from there"
+            raise _stale(self.shard, reason, offset=offset)
         data = _read_all(self._open_descriptor(), size=size, offset=offset)
-        walk = ShardWalk(MemorySource(data, first=offset), shard=self.shard, want=_is_part)
-        try:
-            groups = list(_whole_groups(group_members(walk), shard=self.shard))
-        except ShardReadError as error:
-            if error.rule != "WDS001":
-                raise
-            raise self._stale("no tar header is here", offset) from error
-        if len(groups) != 1:
-            raise self._stale(f"{len(groups)} samples in {size} bytes where the index has one", offset)
-        return _sample(groups[0])
-
-    def _stale(self, reason: str, offset: int) -> ShardReadError:
-        remedy = "The shard is damaged or its index stale: validate the shard, then delete the index and index again"
-        return ShardReadError(self.shard, reason, rule="WDS051", offset=offset, remedy=remedy)
+        return parse_sample(data, offset=offset, shard=self.shard)
 
     def _open_descriptor(self) -> int:
         if self._descriptor is None:
             raise ValueError(f"{self.shard} is closed")
         return self._descriptor
+
+
+def parse_sample(data: bytes, *, offset: int, shard: str) -> Sample:
+    """Return the one sample whose headers and contents are these bytes of a shard; every header is verified.
+
+    Args: offset: of the bytes in the shard. shard: its name for messages.
+    Raises: ShardReadError: they are not the members of exactly one sample.
+    """
+    walk = ShardWalk(MemorySource(data, first=offset), shard=shard, want=_is_part)
+    try:
+        groups = list(_whole_groups(group_members(walk), shard=shard))
+    except ShardReadError as error:
+        if error.rule != "WDS001":
+            raise
+        raise _stale(shard, "no tar header is here", offset=offset) from error
+    if len(groups) != 1:
+        raise _stale(shard, f"{len(groups)} samples in {len(data)} bytes where the index has one", offset=offset)
+    return _sample(groups[0])
+
+
+def _stale(shard: str, reason: str, *, offset: int) -> ShardReadError:
+    remedy = "The shard is damaged or its index stale: validate the shard, then delete the index and index again"
+    return ShardReadError(shard, reason, rule="WDS051", offset=offset, remedy=remedy)
 
 
 def _is_part(member: Member) -> bool:
