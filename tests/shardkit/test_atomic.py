@@ -5,12 +5,13 @@ import resource
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
 
 from shardkit import OutputExistsError
-from shardkit.atomic import atomic_file, exclusive, remove_leftovers, sync_folder, write_atomically
+from shardkit.atomic import atomic_file, exclusive, remove_leftovers, shared, sync_folder, write_atomically
 
 
 def names(folder: Path) -> list[str]:
@@ -155,3 +156,35 @@ def test_a_lock_whose_file_was_removed_does_not_count(tmp_path: Path) -> None:
 
 def test_a_folder_can_be_made_durable(tmp_path: Path) -> None:
     sync_folder(tmp_path)
+
+
+def test_several_may_share_and_nobody_is_alone_meanwhile(tmp_path: Path) -> None:
+    with shared(tmp_path, name="t"):
+        with shared(tmp_path, name="t"), pytest.raises(OutputExistsError), exclusive(tmp_path, name="t"):
+            pass
+        with pytest.raises(OutputExistsError), exclusive(tmp_path, name="t"):
+            pass
+    assert names(tmp_path) == []
+    with exclusive(tmp_path, name="t"):
+        with pytest.raises(OutputExistsError, match="another process is writing 't'"), shared(tmp_path, name="t"):
+            pass
+        with shared(tmp_path, name="u"):
+            pass
+    assert names(tmp_path) == []
+
+
+def test_whoever_waits_comes_in_when_the_other_has_left(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    def second() -> None:
+        with exclusive(tmp_path, name="t", wait=True):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with exclusive(tmp_path, name="t"):
+        thread.start()
+        thread.join(0.2)
+        order.append("first")
+    thread.join(20)
+    assert order == ["first", "second"]
+    assert names(tmp_path) == []

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from shardkit.errors import OutputExistsError
 
-__all__ = ["atomic_file", "exclusive", "remove_leftovers", "sync_folder", "write_atomically"]
+__all__ = ["atomic_file", "exclusive", "remove_leftovers", "shared", "sync_folder", "write_atomically"]
 
 # Hidden, so that no glob for shards finds an unfinished one.
 _TEMPORARY_PREFIX = ".unfinished-"
@@ -60,21 +60,35 @@ def write_atomically(path: Path, data: bytes, *, replace: bool) -> None:
 
 
 @contextmanager
-def exclusive(folder: Path, *, name: str) -> Iterator[None]:
+def exclusive(folder: Path, *, name: str, wait: bool = False) -> Iterator[None]:
     """Keep all others out of files of this name in the folder until the block ends; a killed process lets go.
 
-    Raises: OutputExistsError: another process is in such a block now.
+    Args: wait: until nobody else is in such a block.
+    Raises: OutputExistsError: another process is in such a block now, or in a ``shared`` one, and we do not wait.
     """
-    path = folder / f"{_TEMPORARY_PREFIX}{name}.lock"
-    file = None
-    # Whoever held the lock before may remove the file between our opening and locking it: then it locks nothing.
-    while file is None or not _has_name(file, path):
-        file = _locked(path, name=name)
-    with file:
+    path = _lock_path(folder, name)
+    with _entered(path, name=name, operation=fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB)):
         try:
             yield
         finally:
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def shared(folder: Path, *, name: str) -> Iterator[None]:
+    """Work on files of this name together with others in such a block; keep those out who want to be alone.
+
+    Raises: OutputExistsError: another process is alone with them now (``exclusive``).
+    """
+    path = _lock_path(folder, name)
+    with _entered(path, name=name, operation=fcntl.LOCK_SH | fcntl.LOCK_NB) as file:
+        try:
+            yield
+        finally:
+            # The last one out removes the file; two at once would each see the other.
+            with exclusive(folder, name=f"{name}+end", wait=True), contextlib.suppress(BlockingIOError):
+                _lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink(missing_ok=True)
 
 
 def remove_leftovers(folder: Path, *, name_prefix: str) -> list[Path]:
@@ -104,22 +118,32 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _locked(path: Path, *, name: str) -> BinaryIO:
-    """Open and lock the file."""
-    file = open(path, "ab")  # noqa: SIM115  # the caller closes it
-    try:
-        _lock(file)
-    except BlockingIOError as error:
-        file.close()
-        reason = f"{path.parent}: another process is writing '{name}' there. Wait for it, or choose another name"
-        raise OutputExistsError(reason) from error
+def _lock_path(folder: Path, name: str) -> Path:
+    return folder / f"{_TEMPORARY_PREFIX}{name}.lock"
+
+
+def _entered(path: Path, *, name: str, operation: int) -> BinaryIO:
+    """Return the lock file, locked. Raises: OutputExistsError: somebody else has locked it."""
+    file = None
+    # Whoever held the lock before may remove the file between our opening and locking it: then it locks nothing.
+    while file is None or not _has_name(file, path):
+        file = open(path, "ab")  # noqa: SIM115  # the caller closes it
+        try:
+            _lock(file, operation)
+        except BlockingIOError as error:
+            file.close()
+            reason = f"{path.parent}: another process is writing '{name}' there. Wait for it, or choose another name"
+            raise OutputExistsError(reason) from error
+        except BaseException:
+            file.close()
+            raise
     return file
 
 
-def _lock(file: BinaryIO) -> None:
+def _lock(file: BinaryIO, operation: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> None:
     """Lock the file until it is closed, where the file system has locks. Raises: BlockingIOError: another has it."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, operation)
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
