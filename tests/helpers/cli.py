@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +28,7 @@ __all__ = [
     "run_on_terminal",
     "run_script",
     "run_wds",
+    "shown_on_terminal",
     "started_wds",
 ]
 
@@ -97,6 +101,27 @@ def run_on_terminal(*args: object, cwd: Path, env: Mapping[str, str] | None = No
         os.close(theirs)
         shown = b"".join(iter(lambda: _read(ours), b""))
         return Ended(process.wait(timeout=60), "", shown.decode())
+    finally:
+        os.close(ours)
+
+
+def shown_on_terminal(*args: object, cwd: Path, columns: int, env: Mapping[str, str] | None = None) -> list[str]:
+    """Run the command with a terminal of so many columns as its stdout; return the lines it shows there."""
+    ours, theirs = os.openpty()
+    try:
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = subprocess.Popen(
+            [*_WDS, *_words(args)],
+            cwd=cwd,
+            env=_environment(cwd, {"TERM": "xterm", **(env or {})}),
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(theirs)
+        shown = b"".join(iter(lambda: _read(ours), b""))
+        process.wait(timeout=60)
+        return shown.decode().splitlines()
     finally:
         os.close(ours)
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardkit.locations import is_command, is_url, is_web, mask_url, mask_urls, scheme_of
 
@@ -38,3 +40,24 @@ def test_no_secret_is_shown(location: str, shown: str) -> None:
 def test_every_url_in_a_text_is_masked() -> None:
     text = "see s3://k:SECRET@b/a, https://h/b?sig=SECRET. And c://d"
     assert mask_urls(text) == "see s3://***@b/a, https://h/b?sig=***. And c://d"
+
+
+_WORDS = st.text("abcXYZ019._-~%+", min_size=1, max_size=8)
+
+
+@given(
+    scheme=st.sampled_from(["http", "HTTPS", "s3", "abfs"]),
+    user=_WORDS,
+    path=_WORDS,
+    names=st.lists(_WORDS, max_size=3),
+    before=st.text(max_size=9),
+    after=st.sampled_from(["", ".", ": gone", ", and", "' is", ") \x1b[0m", "\n"]),
+)
+def test_no_secret_survives_wherever_a_url_stands(
+    scheme: str, user: str, path: str, names: list[str], before: str, after: str
+) -> None:
+    query = "&".join(f"{name}=SECRET{name}" for name in names)
+    url = f"{scheme}://{user}:SECRET@host/{path}" + (f"?{query}" if names else "")
+    assert "SECRET" not in mask_url(url)
+    assert "SECRET" not in mask_urls(f"{before} {url}{after}")
+    assert mask_url(mask_url(url)) == mask_url(url)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import pickle
 import subprocess
 import sys
@@ -216,3 +217,19 @@ def test_a_remote_error_survives_pickling_without_showing_secrets() -> None:
     error = pickle.loads(pickle.dumps(RemoteError("http://h/a?sig=SECRET", "status 404")))
     assert str(error) == "http://h/a?sig=***: status 404"
     assert (error.reason, error.strerror) == ("status 404", "status 404")
+
+
+def test_what_is_left_in_the_middle_leaves_nothing_open(store: fsspec.AbstractFileSystem, tmp_path: Path) -> None:
+    """CACHE-01."""
+    path = write_samples(tmp_path / "a.tar", 200)
+    store.put(str(path), "/s/a.tar")
+    with serve(tmp_path) as server:
+        places = [f"{server.url}/a.tar", "memory://s/a.tar", f"pipe:cat {path} -"]
+        counts = []
+        for _ in range(6):
+            for place in places:
+                with open_source(place, allow_commands=True) as source:
+                    source.take(1024)
+            counts.append(len(os.listdir("/proc/self/fd")))
+    # The server's own end of a connection may still be closing.
+    assert max(counts[1:]) - counts[0] <= 2

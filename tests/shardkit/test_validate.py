@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardkit import CheckOptions, ShardReport, check_shards, check_together, read_manifest, repeated_keys
+from shardkit import CheckOptions, ShardReport, check_shards, read_manifest
 from tests.helpers.folders import image_folder, pack_folder
 from tests.helpers.shards import (
     check,
@@ -25,20 +25,11 @@ def check_all(paths: list[Path], *, jobs: int = 1) -> list[ShardReport]:
     return list(check_shards([str(path) for path in paths], CheckOptions(jobs=jobs)))
 
 
-def labelled(path: Path, labels: list[int], *, first: int = 0) -> Path:
-    members = [(f"{first + n}.{e}", c) for n, label in enumerate(labels) for e, c in pair(label)]
-    return write_shard(path, members)
-
-
-def pair(label: int) -> list[tuple[str, bytes]]:
-    return [("jpg", jpeg_bytes(label)), ("cls", str(label).encode())]
-
-
 class TestShards:
     def test_a_good_shard_has_no_finding(self, tmp_path: Path) -> None:
         report = check(write_samples(tmp_path / "x.tar", 5))
         assert report.findings == ()
-        assert report.keys == tuple(f"{n:06d}" for n in range(5))
+        assert len(report.marks) == 5
 
     def test_a_finding_says_rule_severity_shard_place_and_remedy(self, tmp_path: Path) -> None:
         members = [*sample_members(1), ("a.jpg", jpeg_bytes(1)), ("a.cls", b"tench")]
@@ -87,42 +78,6 @@ class TestShards:
         for finding in report.findings:
             assert finding.message.isprintable()
             finding.message.encode()
-
-
-class TestTogether:
-    def test_a_key_in_two_shards_is_found_and_joined_by_nobody(self, tmp_path: Path) -> None:
-        shards = [
-            write_shard(tmp_path / f"{n}.tar", [("sample.jpg", jpeg_bytes(n)), ("sample.cls", str(n).encode())])
-            for n in (1, 2)
-        ]
-        reports = check_all(shards)
-        assert [report.summary.labels for report in reports] == [{1: 1}, {2: 1}]
-        (finding,) = repeated_keys(reports)
-        assert (finding.rule, finding.severity, finding.shard) == ("WDS052", "warning", str(shards[1]))
-        assert finding.message == f"1 keys are in other shards too, first 'sample', also in {shards[0]}"
-
-    def test_halves_of_one_key_in_two_shards_are_two_halves(self, tmp_path: Path) -> None:
-        shards = [write_shard(tmp_path / f"{n}.tar", [member]) for n, member in enumerate(sample_members(1))]
-        reports = check_all(shards)
-        assert [rules_in(report) for report in reports] == [["WDS022"], ["WDS021"]]
-        assert [report.summary.whole for report in reports] == [0, 0]
-
-    def test_shards_of_one_class_each_are_warned_of(self, tmp_path: Path) -> None:
-        shards = [labelled(tmp_path / f"{n}.tar", [n, n], first=10 * n) for n in range(3)]
-        (finding,) = check_together(check_all(shards))
-        assert (finding.rule, finding.severity) == ("WDS033", "warning")
-        assert finding.message == "1 class a shard, in each of 3 shards"
-
-    @pytest.mark.parametrize("labels", [[[0, 1], [2, 2]], [[1, 1], [1, 1]], [[0], [1]], [[0, 0]]])
-    def test_shards_that_are_mixed_or_of_one_class_or_of_one_sample_are_not(
-        self, tmp_path: Path, labels: list[list[int]]
-    ) -> None:
-        shards = [labelled(tmp_path / f"{n}.tar", own, first=10 * n) for n, own in enumerate(labels)]
-        assert check_together(check_all(shards)) == []
-
-    def test_the_same_shard_twice_repeats_no_key(self, tmp_path: Path) -> None:
-        path = write_samples(tmp_path / "x.tar", 2)
-        assert check_together(check_all([path, path])) == []
 
 
 class TestManifest:

@@ -244,4 +244,61 @@ def test_what_is_wrong_with_shards_together_is_told_at_the_end(good: Path, tmp_p
     ended = inspect(good, twin)
     assert ended.code == 0
     assert "WDS052" in ended.stdout.rpartition("first keys")[2]
-    assert [f["rule"] for f in json.loads(inspect(good, twin, "--json").stdout)["findings"]] == ["WDS052"]
+    together = json.loads(inspect(good, twin, "--json").stdout)["findings"]
+    assert [f["shard"] for f in together if f["rule"] == "WDS052"] == [str(twin)]
+
+
+class TestPages:
+    """The contact sheet and the HTML page."""
+
+    def test_both_are_written_and_told_on_stderr(self, tmp_path: Path) -> None:
+        paths = write_packed(tmp_path, [3, 4])
+        ended = inspect(*paths, "--sheet", tmp_path / "s.png", "--html", tmp_path / "p.html", "--sheet-size", 5)
+        assert (ended.code, ended.stderr) == (0, f"wrote {tmp_path}/s.png\nwrote {tmp_path}/p.html\n")
+        assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
+        page = (tmp_path / "p.html").read_text(encoding="utf-8")
+        assert "5 samples, spread evenly over all shards" in page
+        assert "0 a</span>" in page
+
+    @pytest.mark.parametrize("option", [("--sheet", "s.png"), ("--html", "p.html")])
+    def test_what_is_there_is_replaced_only_when_told(
+        self, good: Path, tmp_path: Path, option: tuple[str, str]
+    ) -> None:
+        path = tmp_path / option[1]
+        path.write_text("mine")
+        ended = inspect(good, option[0], path)
+        assert (ended.code, ended.stdout, path.read_text()) == (2, "", "mine")
+        assert "--on-exists overwrite" in ended.stderr
+        assert inspect(good, option[0], path, "--on-exists", "overwrite").code == 0
+        assert path.read_bytes() != b"mine"
+
+    @pytest.mark.parametrize(
+        ("args", "words"),
+        [
+            (("--sheet", "s.jpg"), "ends in .png"),
+            (("--html", "p.txt"), "ends in .html"),
+            (("--sheet", "none/s.png"), "no such folder"),
+        ],
+    )
+    def test_a_page_that_cannot_be_written_is_refused_before_reading(
+        self, good: Path, tmp_path: Path, args: tuple[str, str], words: str
+    ) -> None:
+        ended = inspect(good, args[0], tmp_path / args[1])
+        assert (ended.code, ended.stdout) == (2, "")
+        assert words in ended.stderr
+
+    def test_a_shard_is_never_taken_for_a_page(self, good: Path) -> None:
+        before = good.read_bytes()
+        assert inspect(good, "--sheet", good, "--on-exists", "overwrite").code == 2
+        assert good.read_bytes() == before
+
+    def test_standard_input_cannot_give_a_sheet_but_a_page(self, good: Path, tmp_path: Path) -> None:
+        refused = invoke("inspect", "-", "--sheet", tmp_path / "s.png", stdin=good.read_bytes())
+        assert (refused.code, "standard input cannot give" in refused.stderr) == (2, True)
+        assert invoke("inspect", "-", "--html", tmp_path / "p.html", stdin=good.read_bytes()).code == 0
+        assert "samples, spread evenly" not in (tmp_path / "p.html").read_text(encoding="utf-8")
+
+    def test_a_bad_shard_has_its_page_and_ends_with_1(self, good: Path, tmp_path: Path) -> None:
+        shard = cut(good, tmp_path / "cut.tar", num_bytes=7 * BLOCK_BYTES + 100)
+        assert inspect(shard, "--html", tmp_path / "p.html").code == 1
+        assert "WDS002" in (tmp_path / "p.html").read_text(encoding="utf-8")

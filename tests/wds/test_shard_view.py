@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 
 import pytest
 
 from shardkit import ShardSummary
+from tests.helpers.cli import shown_on_terminal
 from tests.helpers.shards import check, jpeg_bytes, sample_members, write_samples, write_shard
 from wds.screen import Screen
 from wds.shard_view import finding_lines, print_reports, summary_lines
@@ -75,3 +77,29 @@ def test_shards_of_several_folders_keep_their_whole_names(tmp_path: Path, capsys
     print_reports(reports, (), classes=(), screen=Screen())
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["shard", f"{tmp_path}/a/x.tar", f"{tmp_path}/b/x.tar"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "env", "coloured", "blocks"),
+    [
+        (80, {}, True, True),
+        (200, {}, True, True),
+        (80, {"NO_COLOR": "1"}, False, True),
+        (80, {"TERM": "dumb"}, False, False),
+    ],
+    ids=["80", "200", "NO_COLOR", "dumb"],
+)
+def test_a_terminal_gets_what_it_can_show(
+    tmp_path: Path, columns: int, env: dict[str, str], coloured: bool, blocks: bool
+) -> None:
+    names = [write_samples(tmp_path / f"{'long-' * 20}{n}.tar", 3).name for n in range(2)]
+    lines = shown_on_terminal("inspect", *names, "none.tar", cwd=tmp_path, columns=columns, env=env)
+    text = "\n".join(lines)
+    assert ("\x1b[31m" in text) is ("\x1b" in text) is coloured
+    assert ("█" in text) is blocks
+    assert ("#" in text) is not blocks
+    plain = [re.sub(r"\x1b\[\d+m", "", line) for line in lines]
+    assert max(map(len, plain)) <= columns
+    assert ("bytes a picture" in text) is (columns == 200)
+    assert "none.tar" in text
+    assert "No such file or directory" in text

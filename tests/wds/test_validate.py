@@ -30,7 +30,7 @@ def test_clean_shards_end_with_0_and_one_line(packed: Path) -> None:
 
 def test_only_shards_with_findings_are_listed(tmp_path: Path) -> None:
     good = write_samples(tmp_path / "good.tar", 2)
-    bad = write_shard(tmp_path / "bad.tar", [("a.jpg", jpeg_bytes(0))])
+    bad = write_shard(tmp_path / "bad.tar", [("a.jpg", jpeg_bytes(7))])
     ended = validate(good, bad)
     assert ended.code == 1
     lines = ended.stdout.splitlines()

@@ -89,12 +89,12 @@ def _exit_code(error: Exception) -> int | None:
     """Return the exit code of a known error, None for one that is a bug of ours."""
     from resnettrain import ConfigError as SettingsError
     from resnettrain import ResnettrainError, RunFolderError
-    from shardkit import PackError, PatternError, ShardkitError, UnusableSourcesError
+    from shardkit import PackError, PatternError, ReportError, ShardkitError, UnusableSourcesError
     from wdsloader import ConfigError, WdsloaderError
 
     if isinstance(error, UnusableSourcesError):
         return 1
-    if isinstance(error, (PatternError, PackError, ConfigError, SettingsError, RunFolderError)):
+    if isinstance(error, (PatternError, PackError, ReportError, ConfigError, SettingsError, RunFolderError)):
         return 2
     return 1 if isinstance(error, (ShardkitError, WdsloaderError, ResnettrainError, OSError)) else None
 
@@ -127,7 +127,7 @@ app = typer.Typer(
 )
 app.command("make-shards")(make_shards)
 app.command("inspect")(inspect)
-app.command("validate")(validate)
+app.command("validate", cls=GreedyCommand)(validate)
 app.command("index")(index)
 app.command("train", cls=GreedyCommand)(train)
 app.command("eval")(evaluate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,9 +14,9 @@ from wds.console import Progress, print_line
 from wds.patterns import shards_to_read
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from shardkit import CheckOptions, Finding, ShardReport
+    from shardkit import CheckOptions, Finding, Severity, ShardReport
 
 __all__ = [
     "DEFAULT_MAX_PIXELS",
@@ -29,13 +30,18 @@ __all__ = [
     "as_document",
     "check",
     "exit_on",
+    "exit_on_counts",
+    "finding_document",
     "print_findings",
+    "reports_of",
     "visible_name",
 ]
 
 Patterns = Annotated[
     list[str],
-    typer.Argument(metavar="PATTERN...", help="Names, {000000..000003}, <000000..000003>, globs, @list, folders."),
+    typer.Argument(
+        metavar="PATTERN...", help="Names, {000000..000003}, <000000..000003>, globs, @list, folders, URLs."
+    ),
 ]
 Classes = Annotated[
     int | None, typer.Option("--classes", min=1, show_default="as the manifest says", help="Labels must lie in 0..N-1.")
@@ -58,29 +64,46 @@ def check(
     patterns: Sequence[str], options: CheckOptions, *, quiet: bool
 ) -> tuple[list[ShardReport], tuple[Finding, ...]]:
     """Check the shards that the patterns name; return the report of each, and what is wrong with them together."""
-    from shardkit import check_shards, check_together
+    from shardkit import SetOptions, check_together
+
+    reports = list(reports_of(patterns, options, quiet=quiet))
+    return reports, tuple(check_together(reports, SetOptions(num_classes=options.num_classes)))
+
+
+def reports_of(patterns: Sequence[str], options: CheckOptions, *, quiet: bool) -> Iterator[ShardReport]:
+    """Check the shards that the patterns name and yield the report of each as it comes, with progress on stderr."""
+    from shardkit import check_shards
 
     paths = ["-"] if list(patterns) == ["-"] else shards_to_read(patterns, allow_commands=options.allow_commands)
     progress = Progress("shards", total=len(paths), quiet=quiet)
-    reports = []
     try:
         for report in check_shards(paths, options):
-            reports.append(report)
+            progress.close()
+            yield report
             progress.advance()
     finally:
         progress.close()
-    return reports, tuple(check_together(reports))
 
 
 def exit_on(reports: Sequence[ShardReport], across: Sequence[Finding], *, strict: bool) -> None:
     """End with 1 if something is wrong."""
     findings = [*across, *(finding for report in reports for finding in report.findings)]
-    if any(finding.severity == "error" or strict for finding in findings):
+    exit_on_counts(Counter(finding.severity for finding in findings), strict=strict)
+
+
+def exit_on_counts(severities: Mapping[Severity, int], *, strict: bool) -> None:
+    """End with 1 if there is a finding of severity error; with ``strict``, any."""
+    if severities.get("error") or (strict and any(severities.values())):
         raise typer.Exit(1)
 
 
-def print_findings(findings: Sequence[Finding]) -> None:
-    """Print findings, the first few of each rule."""
+def print_findings(findings: Sequence[Finding], *, explained: set[str]) -> None:
+    """Print findings, the first few of each rule, with its effect and its remedy.
+
+    Args: explained: rules whose effect was told before, which is not told again; those told here are added.
+    """
+    from shardkit import RULES
+
     counted: Counter[str] = Counter()
     totals = Counter(finding.rule for finding in findings)
     for finding in findings:
@@ -91,21 +114,31 @@ def print_findings(findings: Sequence[Finding]) -> None:
             colon = ": " if where else ""
             print_line(f"  {finding.severity:7} {finding.rule}  {where.strip()}{colon}{finding.message}")
         if counted[finding.rule] == min(totals[finding.rule], _LISTED):
-            more = totals[finding.rule] - _LISTED
-            print_line(f"          {f'and {more} more. ' if more > 0 else ''}{finding.remedy}.")
+            more = f"and {totals[finding.rule] - _LISTED} more. " if totals[finding.rule] > _LISTED else ""
+            effect = "" if finding.rule in explained else f"{RULES[finding.rule].effect} "
+            explained.add(finding.rule)
+            print_line(f"          {more}{effect}{finding.remedy}.")
 
 
-def as_document(reports: Sequence[ShardReport], across: Sequence[Finding]) -> dict[str, object]:
-    """Return the reports as JSON values; names that are not UTF-8 are escaped."""
+def as_document(
+    reports: Sequence[ShardReport], across: Sequence[Finding], *, ignored: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, object]:
+    """Return the reports as JSON values; names that are not UTF-8 are escaped.
+
+    Args: ignored: number of findings by rule that were not wanted, in all.
+    """
     shards = []
     for report in reports:
         summary = dataclasses.asdict(report.summary)
         summary["first_keys"] = [visible_name(key) for key in report.summary.first_keys]
-        shards.append({**summary, "findings": [_finding(finding) for finding in report.findings]})
-    return {"shards": shards, "findings": [_finding(finding) for finding in across]}
+        findings = [finding_document(finding) for finding in report.findings]
+        shards.append({**summary, "findings": findings, "ignored": dict(report.ignored)})
+    findings = [finding_document(finding) for finding in across]
+    return {"shards": shards, "findings": findings, "ignored": dict(ignored)}
 
 
-def _finding(finding: Finding) -> dict[str, object]:
+def finding_document(finding: Finding) -> dict[str, object]:
+    """Return a finding as JSON values; names that are not UTF-8 are escaped."""
     document = dataclasses.asdict(finding)
     document["member"] = None if finding.member is None else visible_name(finding.member)
     return document

@@ -122,6 +122,8 @@ class Progress:
         self._status = StatusLine(quiet=quiet)
         self._started = self._shown = time.monotonic()
         self._done = 0
+        # The first one may take long.
+        self._status.redraw(f"{what} 0/{total}")
 
     def advance(self) -> None:
         """Count one more as done."""

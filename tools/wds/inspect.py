@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
 
 from wds.checks import (
     DEFAULT_MAX_PIXELS,
@@ -20,9 +24,27 @@ from wds.checks import (
 )
 from wds.console import AsJson, Jobs, print_json
 from wds.screen import Screen
+from wds.shard_pages import Pages
 from wds.shard_view import print_reports
 
 __all__ = ["inspect"]
+
+_PAGES = "Pages to look at"
+Sheet = Annotated[
+    Path | None,
+    typer.Option("--sheet", metavar="FILE.png", help="Write a picture of many samples.", rich_help_panel=_PAGES),
+]
+SheetSize = Annotated[
+    int, typer.Option(min=1, max=1024, help="Samples on it, spread evenly over all shards.", rich_help_panel=_PAGES)
+]
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE.html", help="Write one page with all of it.", rich_help_panel=_PAGES),
+]
+OnExists = Annotated[
+    Literal["fail", "overwrite"],
+    typer.Option("--on-exists", help="Where a page is there already.", rich_help_panel=_PAGES),
+]
 
 
 def inspect(
@@ -32,6 +54,10 @@ def inspect(
     max_pixels: MaxPixels = DEFAULT_MAX_PIXELS,
     strict: Strict = False,
     allow_commands: AllowCommands = False,
+    sheet: Sheet = None,
+    sheet_size: SheetSize = 64,
+    html: Html = None,
+    on_exists: OnExists = "fail",
     jobs: Jobs = JOBS,
     as_json: AsJson = False,
 ) -> None:
@@ -41,6 +67,8 @@ def inspect(
     options = CheckOptions(
         num_classes=classes, decode=decode, max_pixels=max_pixels, jobs=jobs, allow_commands=allow_commands
     )
+    pages = Pages(sheet=sheet, html=html, num_tiles=sheet_size, replace=on_exists == "overwrite")
+    pages.require_writable(patterns)
     reports, across = check(patterns, options, quiet=as_json)
     names = class_names(report.summary.shard for report in reports)
     if as_json:
@@ -49,4 +77,5 @@ def inspect(
         print_json({**as_document(reports, across), "together": together, "classes": list(names)})
     else:
         print_reports(reports, across, classes=names, screen=Screen.of_stdout())
+    pages.write(reports, across, title=" ".join(patterns), classes=names, options=options)
     exit_on(reports, across, strict=strict)

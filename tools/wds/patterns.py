@@ -10,7 +10,7 @@ from typer.core import TyperCommand
 
 __all__ = ["GreedyCommand", "expand_existing", "local_shards", "shards_to_read", "without_stdin"]
 
-_GREEDY = ("--urls", "--val-urls")
+_GREEDY = ("--urls", "--val-urls", "--against")
 # So many missing files are named in a message.
 _NAMED = 8
 

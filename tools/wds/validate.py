@@ -2,62 +2,239 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from wds.checks import (
     DEFAULT_MAX_PIXELS,
     JOBS,
+    AllowCommands,
     Classes,
     Decode,
     MaxPixels,
     Patterns,
     Strict,
     as_document,
-    check,
-    exit_on,
+    exit_on_counts,
+    finding_document,
     print_findings,
+    reports_of,
 )
-from wds.console import AsJson, Jobs, human_bytes, print_json, print_line
+from wds.console import SCHEMA_VERSION, AsJson, Jobs, human_bytes, print_json, print_line
+from wds.explain import explain
+from wds.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardkit import Finding, ShardReport
+    from shardkit import CheckOptions, Finding, SetOptions, Severity, ShardReport
 
 __all__ = ["validate"]
 
+# As shardkit.MAX_UNPACK_RATIO, which is not imported just to show the help.
+_DEFAULT_RATIO = 100
+
+Against = Annotated[
+    list[str] | None,
+    typer.Option("--against", metavar="PATTERN...", help="Other shards, whose pictures these must not hold."),
+]
+Structure = Annotated[
+    bool, typer.Option("--structure", help="Check headers, names, order and labels only; open no picture.")
+]
+Readers = Annotated[
+    int | None, typer.Option("--readers", min=1, help="Ranks times workers that will read: warn of too few shards.")
+]
+Marker = Annotated[
+    bool, typer.Option("--marker-needed/--no-marker-needed", help="Whether a missing end marker is an error.")
+]
+Ratio = Annotated[
+    int, typer.Option("--max-unpack-ratio", min=1, help="gzip that unpacks to more is read no further than 256 MiB.")
+]
+Ignore = Annotated[
+    list[str] | None, typer.Option("--ignore", metavar="RULE,...", help="Count what these rules find, and no more.")
+]
+Explain = Annotated[
+    str | None, typer.Option("--explain", metavar="RULE", help="Say what a rule means, or list them: --explain all.")
+]
+AsJsonl = Annotated[
+    bool, typer.Option("--jsonl", help="Print one JSON object a finding as it comes, and one of all at the end.")
+]
+
 
 def validate(
-    patterns: Patterns,
+    patterns: Patterns = [],  # noqa: B006  # Typer copies it
+    against: Against = None,
     classes: Classes = None,
     decode: Decode = True,
+    structure: Structure = False,
     max_pixels: MaxPixels = DEFAULT_MAX_PIXELS,
+    max_unpack_ratio: Ratio = _DEFAULT_RATIO,
+    marker_needed: Marker = True,
+    readers: Readers = None,
+    ignore: Ignore = None,
+    explain_rule: Explain = None,
     strict: Strict = False,
+    allow_commands: AllowCommands = False,
     jobs: Jobs = JOBS,
     as_json: AsJson = False,
+    as_jsonl: AsJsonl = False,
 ) -> None:
     """Check shards against all rules and the manifest beside them. `-` reads one shard from standard input."""
-    from shardkit import CheckOptions
+    from shardkit import CheckOptions, SetOptions, UnknownRuleError
 
-    options = CheckOptions(num_classes=classes, decode=decode, max_pixels=max_pixels, jobs=jobs, complete=True)
-    reports, across = check(patterns, options, quiet=as_json)
-    if as_json:
-        print_json(as_document(reports, across))
-    else:
-        for report in reports:
-            if report.findings:
-                print_line(report.summary.shard)
-                print_findings(report.findings)
-        print_findings(across)
-        _print_verdict(reports, across)
-    exit_on(reports, across, strict=strict)
+    try:
+        if explain_rule is not None:
+            explain(explain_rule, as_json=as_json)
+            return
+        options = CheckOptions(
+            num_classes=classes, pictures=not structure, decode=decode, max_pixels=max_pixels, jobs=jobs, complete=True,
+            max_unpack_ratio=max_unpack_ratio, end_marker=marker_needed, allow_commands=allow_commands,
+            ignore=frozenset(rule for rules in ignore or () for rule in rules.split(",")),
+        )  # fmt: skip
+    except UnknownRuleError as error:
+        raise typer.BadParameter(str(error)) from None
+    if not patterns:
+        raise typer.BadParameter("Missing argument 'PATTERN...'")
+    view: _View = _JsonView() if as_json else _JsonlView() if as_jsonl else _TextView()
+    run = _Run(options, SetOptions(num_classes=classes, readers=readers), view)
+    run.check(patterns, against or [])
+    exit_on_counts(view.severities, strict=strict)
 
 
-def _print_verdict(reports: Sequence[ShardReport], across: Sequence[Finding]) -> None:
-    severities = Counter(f.severity for f in [*across, *(f for report in reports for f in report.findings)])
-    samples = sum(report.summary.samples for report in reports)
-    whole = sum(report.summary.whole for report in reports)
-    num_bytes = sum(report.summary.num_bytes or 0 for report in reports)
-    found = ", ".join(f"{severities[s]} {s}s" for s in ("error", "warning", "note"))
-    print_line(f"{len(reports)} shards, {samples} samples, {whole} whole, {human_bytes(num_bytes)}: {found}")
+class _Run:
+    """The run over the shards, and over those they are held against."""
+
+    def __init__(self, options: CheckOptions, together: SetOptions, view: _View) -> None:
+        self._options = options
+        self._together = together
+        self._view = view
+
+    def check(self, patterns: Sequence[str], against: Sequence[str]) -> None:
+        """Check both sets, compare them, and show all of it."""
+        from shardkit import check_together
+
+        own = self._check_each(patterns)
+        others = self._check_each(against) if against else []
+        across = check_together(own, self._together, against=others)
+        if others:
+            across += check_together(others, self._together)
+        self._view.end([finding for finding in across if finding.rule not in self._options.ignore])
+        self._view.ignored.update(finding.rule for finding in across if finding.rule in self._options.ignore)
+        self._view.close()
+
+    def _check_each(self, patterns: Sequence[str]) -> list[ShardReport]:
+        kept = []
+        for report in reports_of(patterns, self._options, quiet=self._view.is_quiet):
+            self._view.add(report)
+            # Of thousands of shards, what was shown is not kept.
+            kept.append(report.for_comparison())
+        return kept
+
+
+class _View:
+    """Counts what is found; what is shown of it is up to the kind of view."""
+
+    is_quiet = True
+
+    def __init__(self) -> None:
+        self.severities: Counter[Severity] = Counter()
+        self.ignored: Counter[str] = Counter()
+        self.totals = {"shards": 0, "samples": 0, "whole": 0, "bytes": 0}
+
+    def add(self, report: ShardReport) -> None:
+        """Count and show the report of one shard."""
+        summary = report.summary
+        counts = {"shards": 1, "samples": summary.samples, "whole": summary.whole, "bytes": summary.num_bytes or 0}
+        self.totals = {name: total + counts[name] for name, total in self.totals.items()}
+        self.ignored.update(report.ignored)
+        self._count(report.findings)
+        self._show(report)
+
+    def end(self, across: Sequence[Finding]) -> None:
+        """Count and show what is wrong with the shards together."""
+        self._count(across)
+        self._show_across(across)
+
+    def close(self) -> None:
+        """Show the totals."""
+
+    def _count(self, findings: Sequence[Finding]) -> None:
+        self.severities.update(finding.severity for finding in findings)
+
+    def _show(self, report: ShardReport) -> None:
+        raise NotImplementedError
+
+    def _show_across(self, across: Sequence[Finding]) -> None:
+        raise NotImplementedError
+
+
+class _TextView(_View):
+    """Findings shard by shard as they come, each rule's effect once, and a line of totals."""
+
+    is_quiet = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._explained: set[str] = set()
+
+    def _show(self, report: ShardReport) -> None:
+        if report.findings:
+            print_line(report.summary.shard)
+            print_findings(report.findings, explained=self._explained)
+
+    def _show_across(self, across: Sequence[Finding]) -> None:
+        shards = list(dict.fromkeys(finding.shard for finding in across))
+        for shard in shards:
+            print_line(f"{shard}, held against others")
+            print_findings([finding for finding in across if finding.shard == shard], explained=self._explained)
+
+    def close(self) -> None:
+        """Show the totals."""
+        totals = self.totals
+        found = ", ".join(f"{self.severities[s]} {s}s" for s in ("error", "warning", "note"))
+        ignored = f"; {self.ignored.total()} ignored ({', '.join(sorted(self.ignored))})" if self.ignored else ""
+        held = f"{totals['shards']} shards, {totals['samples']} samples, {totals['whole']} whole"
+        print_line(f"{held}, {human_bytes(totals['bytes'])}: {found}{ignored}")
+
+
+class _JsonView(_View):
+    """One object of all reports at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reports: list[ShardReport] = []
+        self._across: Sequence[Finding] = ()
+
+    def _show(self, report: ShardReport) -> None:
+        self._reports.append(dataclasses.replace(report, marks=report.marks.none()))
+
+    def _show_across(self, across: Sequence[Finding]) -> None:
+        self._across = across
+
+    def close(self) -> None:
+        """Print the object."""
+        print_json(as_document(self._reports, self._across, ignored=self.ignored))
+
+
+class _JsonlView(_View):
+    """One object a finding, and one of the totals."""
+
+    def _show(self, report: ShardReport) -> None:
+        self._show_across(report.findings)
+
+    def _show_across(self, across: Sequence[Finding]) -> None:
+        for finding in across:
+            _print_record({"record": "finding", **finding_document(finding), "shard": visible(finding.shard)})
+
+    def close(self) -> None:
+        """Print the totals."""
+        counts = {f"{severity}s": self.severities[severity] for severity in ("error", "warning", "note")}
+        _print_record({"record": "summary", **self.totals, **counts, "ignored": dict(self.ignored)})
+
+
+def _print_record(record: dict[str, object]) -> None:
+    print_line(json.dumps({"schema_version": SCHEMA_VERSION, **record}))

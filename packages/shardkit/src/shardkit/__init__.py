@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from shardkit.atomic import atomic_file, remove_leftovers, write_atomically
+from shardkit.atomic import atomic_file, exclusive, remove_leftovers, write_atomically
 from shardkit.class_names import class_names
+from shardkit.contact_sheet import contact_sheet
 from shardkit.errors import (
     IndexFileError,
     ManifestError,
@@ -13,9 +14,11 @@ from shardkit.errors import (
     PictureError,
     RemoteChangedError,
     RemoteError,
+    ReportError,
     ShardkitError,
     ShardReadError,
     SourceError,
+    UnknownRuleError,
     UnusableSourcesError,
     WorkerDiedError,
     printable,
@@ -49,12 +52,15 @@ from shardkit.patience import RemoteLimits
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
 from shardkit.reader import Sample, ShardFile, iter_samples, parse_sample
 from shardkit.remote import RemotePool, RemoteStream
-from shardkit.rules import RULES, Finding, Rule, Severity
+from shardkit.report import html_report
+from shardkit.rules import RULES, Finding, Rule, Severity, find_rule
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns
 from shardkit.sources import FakeSource, FolderSource, Source, SourceSample, open_folder
 from shardkit.summary import Extent, ShardSummary, combined
-from shardkit.validate import CheckOptions, ShardReport, check_shards, check_together, repeated_keys
+from shardkit.tiles import Tile, TileOptions, tiles_of
+from shardkit.together import SetOptions, check_together
+from shardkit.validate import CheckOptions, ShardReport, check_shards
 from shardkit.writer import ShardWriter
 
 __all__ = [
@@ -85,9 +91,11 @@ __all__ = [
     "RemoteLimits",
     "RemotePool",
     "RemoteStream",
+    "ReportError",
     "Rule",
     "Sample",
     "SampleKey",
+    "SetOptions",
     "Severity",
     "ShardFile",
     "ShardIndex",
@@ -101,6 +109,9 @@ __all__ = [
     "Source",
     "SourceError",
     "SourceSample",
+    "Tile",
+    "TileOptions",
+    "UnknownRuleError",
     "UnusableSourcesError",
     "WorkerDiedError",
     "atomic_file",
@@ -109,12 +120,16 @@ __all__ = [
     "check_together",
     "class_names",
     "combined",
+    "contact_sheet",
     "dataset_digest",
     "decode_rgb",
+    "exclusive",
     "existing_output",
     "expand_braces",
     "expand_patterns",
     "file_checksum",
+    "find_rule",
+    "html_report",
     "index_from_json",
     "index_path_of",
     "is_command",
@@ -137,10 +152,10 @@ __all__ = [
     "read_index",
     "read_manifest",
     "remove_leftovers",
-    "repeated_keys",
     "seeded_permutation",
     "seeded_words",
     "split_name",
+    "tiles_of",
     "to_rgb",
     "write_atomically",
     "write_index",

@@ -15,9 +15,11 @@ __all__ = [
     "PictureError",
     "RemoteChangedError",
     "RemoteError",
+    "ReportError",
     "ShardReadError",
     "ShardkitError",
     "SourceError",
+    "UnknownRuleError",
     "UnusableSourcesError",
     "WorkerDiedError",
     "printable",
@@ -26,7 +28,7 @@ __all__ = [
 
 def printable(name: str) -> str:
     """Return the name as valid, visible text: bytes that are not UTF-8 and control characters are escaped."""
-    return "".join(c if c.isprintable() else _escaped(c) for c in name)
+    return name if name.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in name)
 
 
 class ShardkitError(Exception):
@@ -69,6 +71,10 @@ class UnusableSourcesError(PackError):
     """Sources that cannot be packed, all of them named; nothing was packed."""
 
 
+class UnknownRuleError(ShardkitError, ValueError):
+    """A rule id that no rule has."""
+
+
 class RemoteError(ShardkitError, OSError):
     """A shard elsewhere that cannot be read: its location, shown without secrets, and why.
 
@@ -106,6 +112,10 @@ class PictureError(ShardkitError, ValueError):
 
     def __str__(self) -> str:
         return self.reason
+
+
+class ReportError(ShardkitError):
+    """A report or a contact sheet that cannot be made."""
 
 
 class ShardReadError(ShardkitError, OSError):

@@ -31,11 +31,12 @@ def split_name(name: str) -> tuple[SampleKey, str] | None:
 
     Dots in folder names stay in the key. A base name without a dot, or that begins with one, has no sample.
     """
-    folder, slash, base = name.rpartition("/")
-    stem, dot, extension = base.partition(".")
-    if not stem or not dot:
+    base = name.rfind("/") + 1
+    dot = name.find(".", base)
+    if dot <= base:
         return None
-    return SampleKey(folder + slash + stem), extension.lower()
+    # Calling SampleKey would take a fifth of the time, for every member of every shard.
+    return name[:dot], name[dot + 1 :].lower()  # type: ignore[return-value]
 
 
 def is_hidden(name: str) -> bool:
@@ -45,7 +46,10 @@ def is_hidden(name: str) -> bool:
 
 def picture_extension(extensions: Container[str]) -> str | None:
     """Return the extension that holds the picture among those given, or None."""
-    return next((extension for extension in PICTURE_EXTENSIONS if extension in extensions), None)
+    for extension in PICTURE_EXTENSIONS:
+        if extension in extensions:
+            return extension
+    return None
 
 
 def is_part_of_sample(extension: str) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from shardkit.errors import PictureError
+from shardkit.jpeg import jpeg_damage
 
 __all__ = ["MAX_PIXELS", "PictureFacts", "decode_rgb", "load", "open_picture", "picture_facts", "to_rgb"]
 
@@ -33,7 +34,11 @@ _guard_lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureFacts:
-    """What a picture is: format and colour mode as Pillow names them, width and height in pixels, number of frames."""
+    """What a picture is: format and colour mode as Pillow names them, width and height in pixels.
+
+    ``frames``: how many, 2 standing for two and more. ``turned``, ``bad_exif``: by an EXIF orientation; EXIF that is
+    damaged. ``damage``: what is wrong inside, although it decodes (see ``jpeg``); looked for where it was decoded.
+    """
 
     format: str
     mode: str
@@ -42,6 +47,7 @@ class PictureFacts:
     frames: int
     turned: bool
     bad_exif: bool
+    damage: str | None = None
 
 
 def open_picture(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
@@ -75,6 +81,7 @@ def picture_facts(data: bytes, *, max_pixels: int = MAX_PIXELS, decode: bool = T
         frames=_frames(picture),
         turned=orientation in range(2, 9),
         bad_exif=bad_exif or complaints,
+        damage=jpeg_damage(data) if decode and picture.format in ("JPEG", "MPO") else None,
     )
     if decode:
         to_rgb(load(picture))
@@ -152,10 +159,11 @@ def _guard(max_pixels: int) -> Iterator[None]:
 
 
 def _frames(picture: Image.Image) -> int:
+    """Return 1, or 2 where there are more: counting the frames of a GIF takes as long as its author wants."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return int(getattr(picture, "n_frames", 1))
+            return 2 if getattr(picture, "is_animated", False) else 1
     except Exception as error:  # counting frames reads on: all that decoders raise can come
         raise PictureError(f"damaged frames: {error}") from error
 

@@ -1,34 +1,60 @@
 """Everything that checks want to know of one shard, gathered in one pass; damage is recorded, never raised.
 
-Owns the facts; ``rules`` judges them and ``summary`` counts them. Holds a few hundred bytes a sample and one picture.
+Owns the facts; ``rules`` judges them and ``summary`` counts them. Memory: at most 256 MiB of content at a time with
+what its picture unpacks to, about 700 bytes a member of a sample, and a fixed number of all others
+(tests/shardkit/test_limits.py measures it).
 """
 
 from __future__ import annotations
 
 import copy
+import io
 import os
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
-from shardkit.errors import PictureError, ShardReadError
-from shardkit.index import file_checksum
-from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, SampleKey, is_hidden, picture_extension, split_name
+import xxhash
+
+from shardkit.errors import PictureError, ShardReadError, printable
+from shardkit.gunzip import GZIP_MAGIC, MAX_UNPACK_RATIO, GunzipStream
+from shardkit.index import ShardIndex, file_checksum
+from shardkit.keys import (
+    LABEL_EXTENSION,
+    PICTURE_EXTENSIONS,
+    SampleKey,
+    is_hidden,
+    is_part_of_sample,
+    picture_extension,
+    split_name,
+)
 from shardkit.labels import parse_label
 from shardkit.manifest import ShardRecord
 from shardkit.pictures import MAX_PIXELS, PictureFacts, picture_facts
-from shardkit.reader import Group, group_members
-from shardkit.source import ByteSource, open_source
+from shardkit.reader import group_members
+from shardkit.source import ByteSource, StreamSource, open_source
 from shardkit.walk import Ending, Member, ShardWalk
 
-__all__ = ["Expectation", "Part", "SampleScan", "ShardScan", "scan_shard"]
+__all__ = ["Expectation", "FirstFew", "Part", "SampleScan", "ScanOptions", "ShardScan", "scan_shard"]
 
 # 256 MiB: as many as the pixels of the largest picture allowed take up unpacked; a header may promise anything.
 _MAX_CONTENT_BYTES = 1 << 28
+_LABEL_BYTES = 64
+_PIECE_BYTES = 1 << 20
+# What readers unpickle by its extension.
+_PICKLED = frozenset({"pickle", "pkl", "pt", "pth", "pyd"})
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+# So many links, hidden members, damaged headers and the like are kept; of the others the number is known.
+_KEPT = 1000
+
+_Item = TypeVar("_Item")
+
+
+class Part(NamedTuple):
     """One member of a sample: its full name, extension, the byte offset of its header, and its size in bytes."""
 
     name: str
@@ -37,23 +63,56 @@ class Part:
     size: int
 
 
+class FirstFew(list[_Item]):
+    """A list that keeps the first thousand of what is appended; ``num_seen`` counts all."""
+
+    num_seen = 0
+
+    def append(self, item: _Item, /) -> None:
+        """Count the item, and keep it while there are few."""
+        self.num_seen += 1
+        if len(self) < _KEPT:
+            super().append(item)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanOptions:
+    """How far to look.
+
+    ``pictures``: open every picture and hash it; else headers, names and labels alone are read. ``decode``: unpack
+    every picture that is opened. ``max_pixels``: larger pictures are refused. ``max_unpack_ratio``: a gzip file that
+    unpacks to more than this many times its size is read no further. ``allow_commands``: a shard may be a command.
+    """
+
+    pictures: bool = True
+    decode: bool = True
+    max_pixels: int = MAX_PIXELS
+    max_unpack_ratio: int = MAX_UNPACK_RATIO
+    allow_commands: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What a shard is held against: labels in ``range(num_classes)``, and what the manifest says of it.
+    """What a shard is held against: labels in ``range(num_classes)``, and what manifest and index say of it.
 
     ``unusable_manifests``: why some of the manifests beside it say nothing. ``gone``: shards that the manifests list
-    and the folder lacks.
+    and the folder lacks. ``index``: the one beside it, or why that cannot be read. ``end_marker``: it must have one.
     """
 
     num_classes: int | None = None
     record: ShardRecord | None = None
     unusable_manifests: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
+    index: ShardIndex | str | None = None
+    end_marker: bool = True
 
 
 @dataclass(slots=True)
 class SampleScan:
-    """What is known of one key: its parts over the whole shard, in how many places they stand, label and picture."""
+    """What is known of one key: its parts over the whole shard, in how many places they stand, label and picture.
+
+    ``picture_hash``: XXH3 (128 bits) of the picture's bytes, None where they were not read.
+    """
 
     key: SampleKey
     parts: list[Part] = field(default_factory=list)
@@ -61,6 +120,7 @@ class SampleScan:
     label: int | None = None
     label_content: bytes | None = None
     picture: PictureFacts | PictureError | None = None
+    picture_hash: bytes | None = None
 
     @property
     def extensions(self) -> set[str]:
@@ -84,50 +144,63 @@ class ShardScan:
     """What is known of one shard.
 
     ``num_bytes`` and ``checksum`` are of the file as stored, None for standard input, or where no record asks for a
-    checksum. ``following``: (byte offset, number of samples) of each further archive in the file. ``special``: links,
-    folders, devices; ``hidden`` and ``beside``: members that belong to no sample. ``decoded``: pictures were unpacked.
+    checksum. ``following``: (byte offset, number of samples) of each further archive in the file. ``special``: all that
+    is no file, of which ``links``, and ``devices``: all but links and folders; ``hidden`` and ``beside``: members that
+    belong to no sample; ``unsafe``, ``unreadable``, ``pickled``: members whose names lead out of the folder, are no
+    visible UTF-8 text, or say that they hold a pickle. ``damage_counts``: by rule, also of damage that was not kept.
+    ``explained``: keys that lack a part because it is a link or damaged. ``gzip_members``: of a local gzip file;
+    ``unpack_limit``: (packed, unpacked) bytes where it was read no further. ``options``: how far it was looked at.
     """
 
     shard: str
     expected: Expectation = Expectation()
+    options: ScanOptions = ScanOptions()
     num_bytes: int | None = None
     checksum: str | None = None
     compressed: bool = False
-    decoded: bool = True
     samples: dict[SampleKey, SampleScan] = field(default_factory=dict)
-    special: list[Member] = field(default_factory=list)
-    hidden: list[Member] = field(default_factory=list)
-    beside: list[Member] = field(default_factory=list)
+    special: FirstFew[Member] = field(default_factory=FirstFew)
+    links: FirstFew[Member] = field(default_factory=FirstFew)
+    devices: FirstFew[Member] = field(default_factory=FirstFew)
+    hidden: FirstFew[Member] = field(default_factory=FirstFew)
+    apple_doubles: int = 0
+    beside: FirstFew[Member] = field(default_factory=FirstFew)
+    unsafe: FirstFew[Member] = field(default_factory=FirstFew)
+    unreadable: FirstFew[Member] = field(default_factory=FirstFew)
+    pickled: FirstFew[Member] = field(default_factory=FirstFew)
     damage: list[ShardReadError] = field(default_factory=list)
+    damage_counts: Counter[str] = field(default_factory=Counter)
+    explained: set[SampleKey] = field(default_factory=set)
     ending: Ending | None = None
-    following: list[tuple[int, int]] = field(default_factory=list)
+    following: FirstFew[tuple[int, int]] = field(default_factory=FirstFew)
+    gzip_members: int = 0
+    unpack_limit: tuple[int, int] | None = None
 
     def note_damage(self, error: ShardReadError) -> None:
         """Keep the error without the traceback that would hold on to the bytes in its frames."""
-        self.damage.append(copy.copy(error))
+        if error.member is not None and (split := split_name(error.member)) is not None:
+            self.explained.add(split[0])
+        self.damage_counts[error.rule] += 1
+        if self.damage_counts[error.rule] <= _KEPT:
+            self.damage.append(copy.copy(error))
 
 
-def scan_shard(
-    path: str,
-    *,
-    expected: Expectation = Expectation(),
-    decode: bool = True,
-    max_pixels: int = MAX_PIXELS,
-    allow_commands: bool = False,
-) -> ShardScan:
+def scan_shard(path: str, *, expected: Expectation = Expectation(), options: ScanOptions = ScanOptions()) -> ShardScan:
     """Read one shard (anything that :func:`open_source` opens) to its last byte and return what it holds.
 
-    Args: expected: with a record, the file is hashed too. decode: unpack every picture, else read its header only.
+    Args: expected: with a record, the file is hashed too.
     Raises: OSError: the file cannot be opened.
     """
-    scan = ShardScan(shard=path, expected=expected, decoded=decode)
+    scan = ShardScan(shard=path, expected=expected, options=options)
     # A pipe cannot be read again for a checksum.
     is_file = path != "-" and os.path.isfile(path)
-    with open_source(path, allow_commands=allow_commands) as source:
+    with _opened(path, scan) as source:
         scan.compressed, scan.num_bytes = source.compressed, source.num_bytes
-        walk = ShardWalk(source, shard=path, want=_is_wanted, on_damage=scan.note_damage)
-        for group in group_members(_set_aside(walk, scan)):
-            _add_group(scan, group, max_pixels=max_pixels)
+        gatherer = _Gatherer(scan)
+        walk = ShardWalk(source, shard=path, want=gatherer.want, on_damage=scan.note_damage)
+        for member, content in walk:
+            gatherer.add(member, content)
+        gatherer.end_sample()
         scan.ending = walk.ending
         _count_following(scan, source)
     if expected.record is not None and is_file:
@@ -135,55 +208,146 @@ def scan_shard(
     return scan
 
 
-def _is_wanted(member: Member) -> bool:
-    """Want the contents of labels and pictures, unless that would fill the memory."""
-    split = split_name(member.name)
-    if split is None or member.size > _MAX_CONTENT_BYTES:
-        return False
-    return split[1] == LABEL_EXTENSION or split[1] in PICTURE_EXTENSIONS
+@contextmanager
+def _opened(path: str, scan: ShardScan) -> Iterator[ByteSource]:
+    """Open the shard; of a local gzip file the members are counted, and the unpacked bytes limited."""
+    if path != "-" and os.path.isfile(path):
+        with open(path, "rb") as file:
+            if file.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
+                unpacked = GunzipStream(file, max_ratio=scan.options.max_unpack_ratio)
+                num_bytes = os.fstat(file.fileno()).st_size
+                yield StreamSource(io.BufferedReader(unpacked, _PIECE_BYTES), compressed=True, num_bytes=num_bytes)
+                scan.gzip_members = unpacked.num_members
+                if unpacked.over_limit:
+                    scan.unpack_limit = unpacked.packed_bytes, unpacked.unpacked_bytes
+                    # What the end of reading looks like.
+                    scan.ending = None
+                    scan.damage.clear()
+                    scan.damage_counts.clear()
+                return
+    with open_source(path, allow_commands=scan.options.allow_commands) as source:
+        yield source
+
+
+class _Extension(NamedTuple):
+    """What is to be known of an extension; ``name`` is the one string of it that all parts share."""
+
+    name: str
+    is_part: bool
+    is_pickle: bool
+
+
+class _Gatherer:
+    """Puts the members into the scan as they come: neighbours of one key are one sample."""
+
+    def __init__(self, scan: ShardScan) -> None:
+        self._scan = scan
+        self._split: tuple[SampleKey, str] | None = None
+        self._key = SampleKey("")
+        self._pictures = scan.options.pictures
+        self._parts: list[Part] = []
+        self._contents: list[bytes | None] = []
+        self._is_sample = False
+        self._extensions: dict[str, _Extension] = {}
+
+    def want(self, member: Member) -> bool:
+        """Look at a member's name; want the contents of labels and pictures, unless that would fill the memory."""
+        name = member.name
+        split = self._split = split_name(name)
+        if not name.isascii() or not name.isprintable() or ".." in name or name.startswith("/"):
+            self._note_name(member)
+        if split is None or member.kind != "file":
+            return False
+        extension = split[1]
+        if extension != LABEL_EXTENSION and not (self._pictures and extension in PICTURE_EXTENSIONS):
+            return False
+        return member.size <= _MAX_CONTENT_BYTES
+
+    def add(self, member: Member, content: bytes | None) -> None:
+        """Enter a member, right after it was asked for."""
+        split = self._split
+        if split is None or member.kind != "file":
+            self._set_aside(member)
+            return
+        key, extension = split
+        if key != self._key:
+            self.end_sample()
+            self._key = key
+        known = self._extensions.get(extension)
+        if known is None:
+            known = self._new_extension(extension)
+        # tuple.__new__ is what Part() calls, at half the time.
+        self._parts.append(tuple.__new__(Part, (member.name, known.name, member.header_offset, member.size)))
+        self._contents.append(content)
+        self._is_sample = self._is_sample or known.is_part
+        if known.is_pickle:
+            self._scan.pickled.append(member)
+
+    def end_sample(self) -> None:
+        """Enter the neighbours gathered so far; a key that was there before gets one more place."""
+        parts, contents, scan = self._parts, self._contents, self._scan
+        is_sample = self._is_sample
+        self._parts, self._contents, self._is_sample = [], [], False
+        if not is_sample:
+            for part in parts:
+                scan.beside.append(Member(part.name, "file", part.header_offset, part.header_offset, part.size))
+            return
+        sample = scan.samples.get(self._key)
+        if sample is None:
+            sample = scan.samples[self._key] = SampleScan(self._key, parts, 1)
+        else:
+            sample.parts += parts
+            sample.num_places += 1
+        pictured = picture_extension([part.extension for part in parts]) if self._pictures else None
+        for part, content in zip(parts, contents, strict=True):
+            if part.extension == LABEL_EXTENSION:
+                sample.label_content = b"(%d bytes)" % part.size if content is None else content[:_LABEL_BYTES]
+                sample.label = None if content is None else parse_label(content)
+            elif part.extension == pictured:
+                sample.picture = _look_at(part, content, options=scan.options)
+                sample.picture_hash = xxhash.xxh3_128_digest(content) if content else None
+
+    def _set_aside(self, member: Member) -> None:
+        """Note a member that belongs to no sample."""
+        scan = self._scan
+        if member.kind != "file":
+            scan.special.append(member)
+            if "link" in member.kind:
+                scan.links.append(member)
+                if self._split is not None:
+                    scan.explained.add(self._split[0])
+            elif member.kind != "folder":
+                scan.devices.append(member)
+        elif is_hidden(member.name):
+            scan.hidden.append(member)
+            scan.apple_doubles += member.name.rpartition("/")[2].startswith("._")
+        else:
+            scan.beside.append(member)
+
+    def _note_name(self, member: Member) -> None:
+        name = member.name
+        if name.startswith("/") or ".." in name.split("/"):
+            self._scan.unsafe.append(member)
+        if printable(name) != name:
+            self._scan.unreadable.append(member)
+
+    def _new_extension(self, extension: str) -> _Extension:
+        # An archive of nothing but different extensions must not fill the memory with them.
+        if len(self._extensions) >= _KEPT:
+            self._extensions.clear()
+        is_pickle = extension.rpartition(".")[2] in _PICKLED
+        return self._extensions.setdefault(extension, _Extension(extension, is_part_of_sample(extension), is_pickle))
 
 
 def _is_unwanted(_: Member) -> bool:
     return False
 
 
-def _set_aside(
-    entries: Iterable[tuple[Member, bytes | None]], scan: ShardScan
-) -> Iterator[tuple[Member, bytes | None]]:
-    """Pass on the members that may belong to samples; note the others in the scan."""
-    for member, content in entries:
-        if member.kind != "file":
-            scan.special.append(member)
-        elif is_hidden(member.name):
-            scan.hidden.append(member)
-        elif split_name(member.name) is None:
-            scan.beside.append(member)
-        else:
-            yield member, content
-
-
-def _add_group(scan: ShardScan, group: Group, *, max_pixels: int) -> None:
-    """Enter one group of neighbours; a key that was there before gets one more place."""
-    if not group.is_sample:
-        scan.beside.extend(member for _, member, _ in group.parts)
-        return
-    sample = scan.samples.setdefault(group.key, SampleScan(group.key))
-    sample.num_places += 1
-    pictured = picture_extension({extension for extension, _, _ in group.parts})
-    for extension, member, content in group.parts:
-        sample.parts.append(Part(member.name, extension, member.header_offset, member.size))
-        if extension == LABEL_EXTENSION:
-            sample.label_content = b"(%d bytes)" % member.size if content is None else content[:64]
-            sample.label = None if content is None else parse_label(content)
-        elif extension == pictured:
-            sample.picture = _look_at(member, content, max_pixels=max_pixels, decode=scan.decoded)
-
-
-def _look_at(member: Member, content: bytes | None, *, max_pixels: int, decode: bool) -> PictureFacts | PictureError:
+def _look_at(part: Part, content: bytes | None, *, options: ScanOptions) -> PictureFacts | PictureError:
     if content is None:
-        return PictureError(f"{member.size} bytes, more than a picture may have ({_MAX_CONTENT_BYTES})", "WDS042")
+        return PictureError(f"{part.size} bytes, more than a picture may have ({_MAX_CONTENT_BYTES})", "WDS042")
     try:
-        return picture_facts(content, max_pixels=max_pixels, decode=decode)
+        return picture_facts(content, max_pixels=options.max_pixels, decode=options.decode)
     except PictureError as error:
         # A new one, without the traceback that would hold on to every broken picture's bytes.
         return PictureError(error.reason, error.rule)

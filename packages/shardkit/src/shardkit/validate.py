@@ -1,25 +1,29 @@
 """Check shards against the rules and return every finding; never prints, never stops at the first.
 
-Owns the way from paths to findings: which manifest a shard belongs to, what several shards together must not have, and
-the work spread over processes.
+Owns the way from paths to findings: which manifest a shard belongs to, and the work spread over processes. What several
+shards together must not have is in ``together``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shardkit.errors import ManifestError, printable
+from shardkit.errors import IndexFileError, ManifestError
+from shardkit.gunzip import MAX_UNPACK_RATIO
+from shardkit.index import ShardIndex, index_path_of, read_index
 from shardkit.manifest import MANIFEST_SUFFIX, Manifest, ShardRecord, read_manifest
+from shardkit.marks import SampleMarks, mark_samples
 from shardkit.pictures import MAX_PIXELS
 from shardkit.processes import process_pool
-from shardkit.rules import Finding, check_scan, finding
-from shardkit.scan import Expectation, ShardScan, scan_shard
+from shardkit.rules import Finding, check_scan, find_rule, finding
+from shardkit.scan import Expectation, ScanOptions, ShardScan, scan_shard
 from shardkit.summary import ShardSummary, summarize
 
-__all__ = ["CheckOptions", "ShardReport", "check_shards", "check_together", "repeated_keys"]
+__all__ = ["CheckOptions", "Membership", "ShardReport", "check_shards"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,27 +31,67 @@ class CheckOptions:
     """How to check.
 
     ``num_classes``: labels must be below it (None: as the manifest beside the shards says, if there is one).
-    ``decode``: unpack every picture. ``jobs``: processes. ``against_manifest``: hold shards against the manifest beside
-    them. ``complete``: a shard that such a manifest lists and its folder lacks is a finding. ``allow_commands``: shards
-    may be commands (``pipe:..``), which are run.
+    ``pictures``: open and hash every picture, else check structure, names and labels alone. ``decode``: unpack every
+    picture that is opened. ``max_unpack_ratio``: a gzip file that unpacks to more is read no further. ``jobs``:
+    processes. ``against_manifest``: hold shards against manifest and index beside them. ``complete``: a shard that such
+    a manifest lists and its folder lacks is a finding. ``end_marker``: a shard must have one. ``ignore``: ids of rules
+    whose findings are counted only. ``allow_commands``: ``pipe:`` locations are run.
+    Raises: UnknownRuleError: ``ignore`` names a rule that there is not.
     """
 
     num_classes: int | None = None
+    pictures: bool = True
     decode: bool = True
     max_pixels: int = MAX_PIXELS
+    max_unpack_ratio: int = MAX_UNPACK_RATIO
     jobs: int = 1
     against_manifest: bool = True
     complete: bool = False
+    end_marker: bool = True
+    ignore: frozenset[str] = frozenset()
     allow_commands: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ignore", frozenset(find_rule(rule_id).id for rule_id in self.ignore))
+
+    @property
+    def scan(self) -> ScanOptions:
+        """How far to look into a shard."""
+        return ScanOptions(
+            pictures=self.pictures,
+            decode=self.decode,
+            max_pixels=self.max_pixels,
+            max_unpack_ratio=self.max_unpack_ratio,
+            allow_commands=self.allow_commands,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """The dataset that a shard belongs to: its manifest's path, split, number of classes (0: unknown) and of shards."""
+
+    manifest: str
+    split: str
+    num_classes: int
+    num_shards: int
 
 
 @dataclass(frozen=True, slots=True)
 class ShardReport:
-    """One shard: what it holds and what is wrong with it. ``keys``: of all its samples, in order."""
+    """One shard: what it holds and what is wrong with it.
+
+    ``marks``: of all its samples, in order. ``ignored``: number of findings by rule that were not wanted.
+    """
 
     summary: ShardSummary
     findings: tuple[Finding, ...]
-    keys: tuple[str, ...] = field(default=(), repr=False)
+    marks: SampleMarks = field(compare=False, repr=False)
+    dataset: Membership | None = None
+    ignored: Mapping[str, int] = field(default_factory=dict)
+
+    def for_comparison(self) -> ShardReport:
+        """Return a report of what comparing shards needs: without findings, and with a summary that counts nothing."""
+        return replace(self, summary=summarize(ShardScan(shard=self.summary.shard)), findings=())
 
 
 def check_shards(paths: Sequence[str], options: CheckOptions) -> Iterator[ShardReport]:
@@ -56,8 +100,7 @@ def check_shards(paths: Sequence[str], options: CheckOptions) -> Iterator[ShardR
     A file that cannot be opened is a finding too (WDS000), and so is a manifest that cannot be used (WDS053).
     Raises: WorkerDiedError.
     """
-    expectations = _expectations(paths, options)
-    tasks = [(path, expectation, options) for path, expectation in zip(paths, expectations, strict=True)]
+    tasks = [(path, *expected, options) for path, expected in zip(paths, _expectations(paths, options), strict=True)]
     # Another process has no standard input of ours.
     if options.jobs <= 1 or len(paths) <= 1 or "-" in paths:
         yield from map(_check_one, tasks)
@@ -66,55 +109,41 @@ def check_shards(paths: Sequence[str], options: CheckOptions) -> Iterator[ShardR
         yield from pool.map(_check_one, tasks)
 
 
-def check_together(reports: Sequence[ShardReport]) -> list[Finding]:
-    """Return what is wrong with shards as one dataset: repeated keys (WDS052), one class a shard (WDS033)."""
-    return [*repeated_keys(reports), *_one_class_each(reports)]
-
-
-def repeated_keys(reports: Sequence[ShardReport]) -> list[Finding]:
-    """Return a finding for each shard that repeats keys of shards before it (WDS052)."""
-    seen: dict[str, str] = {}
-    findings = []
-    for report in reports:
-        shard = report.summary.shard
-        again = [key for key in report.keys if seen.setdefault(key, shard) != shard]
-        if again:
-            first = f"first '{printable(again[0])}', also in {printable(seen[again[0]])}"
-            findings.append(finding("WDS052", shard, f"{len(again)} keys are in other shards too, {first}", again[0]))
-    return findings
-
-
-def _one_class_each(reports: Sequence[ShardReport]) -> list[Finding]:
-    """Return a finding if shards of several samples hold one class each, and not all the same."""
-    labels = [report.summary.labels for report in reports if report.summary.samples > 1 and report.summary.labels]
-    if len(labels) < 2 or any(len(counts) > 1 for counts in labels) or len(set().union(*labels)) < 2:
-        return []
-    return [finding("WDS033", reports[0].summary.shard, f"1 class a shard, in each of {len(labels)} shards")]
-
-
-def _check_one(task: tuple[str, Expectation, CheckOptions]) -> ShardReport:
-    path, expectation, options = task
+def _check_one(task: tuple[str, Expectation, Membership | None, CheckOptions]) -> ShardReport:
+    path, expectation, dataset, options = task
+    if options.against_manifest:
+        expectation = replace(expectation, index=_index_beside(path))
     try:
-        scan = scan_shard(
-            path,
-            expected=expectation,
-            decode=options.decode,
-            max_pixels=options.max_pixels,
-            allow_commands=options.allow_commands,
-        )
+        scan = scan_shard(path, expected=expectation, options=options.scan)
+        found = check_scan(scan)
     except OSError as error:
-        unreadable = finding("WDS000", path, f"cannot be read: {error.strerror or error}")
-        return ShardReport(summarize(ShardScan(shard=path)), (unreadable,))
-    findings = tuple(check_scan(scan))
-    return ShardReport(summarize(scan), findings, tuple(scan.samples))
+        scan = ShardScan(shard=path)
+        found = [finding("WDS000", path, f"cannot be read: {error.strerror or error}")]
+    return ShardReport(
+        summarize(scan),
+        tuple(finding for finding in found if finding.rule not in options.ignore),
+        mark_samples(scan.samples.values()),
+        dataset,
+        Counter(finding.rule for finding in found if finding.rule in options.ignore),
+    )
 
 
-def _expectations(paths: Sequence[str], options: CheckOptions) -> list[Expectation]:
-    """Return what each shard is held against, from the manifests in the shards' folders."""
-    by_folder: dict[Path, dict[str, tuple[Manifest, ShardRecord]]] = {}
-    expectations = []
+def _index_beside(path: str) -> ShardIndex | str | None:
+    """Return the index beside a local shard, why it cannot be read, or None where there is none."""
+    place = Path(index_path_of(path))
+    try:
+        return read_index(place) if path != "-" and place.is_file() else None
+    except (IndexFileError, OSError) as error:
+        return str(error)
+
+
+def _expectations(paths: Sequence[str], options: CheckOptions) -> list[tuple[Expectation, Membership | None]]:
+    """Return what each shard is held against, from the manifests in the shards' folders, and what it belongs to."""
+    by_folder: dict[Path, dict[str, tuple[Path, Manifest, ShardRecord]]] = {}
+    expectations: list[tuple[Expectation, Membership | None]] = []
     for path in paths:
-        expectation = Expectation(num_classes=options.num_classes)
+        expectation = Expectation(num_classes=options.num_classes, end_marker=options.end_marker)
+        dataset: Membership | None = None
         folder = Path(path).parent
         if options.against_manifest and path != "-" and folder.is_dir():
             if folder not in by_folder:
@@ -122,16 +151,22 @@ def _expectations(paths: Sequence[str], options: CheckOptions) -> list[Expectati
                 gone = tuple(name for name in by_folder[folder] if options.complete and not (folder / name).exists())
                 expectation = replace(expectation, unusable_manifests=unusable, gone=gone)
             if (found := by_folder[folder].get(os.path.basename(path))) is not None:
-                manifest, record = found
+                place, manifest, record = found
                 num_classes = options.num_classes or len(manifest.classes) or None
                 expectation = replace(expectation, record=record, num_classes=num_classes)
-        expectations.append(expectation)
+                dataset = Membership(
+                    manifest=str(place),
+                    split=manifest.split,
+                    num_classes=len(manifest.classes),
+                    num_shards=len(manifest.shards),
+                )
+        expectations.append((expectation, dataset))
     return expectations
 
 
-def _records_in(folder: Path) -> tuple[dict[str, tuple[Manifest, ShardRecord]], tuple[str, ...]]:
+def _records_in(folder: Path) -> tuple[dict[str, tuple[Path, Manifest, ShardRecord]], tuple[str, ...]]:
     """Return what the manifests in a folder say of each shard, and why some of them cannot be used."""
-    records: dict[str, tuple[Manifest, ShardRecord]] = {}
+    records: dict[str, tuple[Path, Manifest, ShardRecord]] = {}
     unusable = []
     for path in sorted(folder.glob("*" + MANIFEST_SUFFIX)):
         try:
@@ -139,5 +174,5 @@ def _records_in(folder: Path) -> tuple[dict[str, tuple[Manifest, ShardRecord]], 
         except (ManifestError, OSError) as error:
             unusable.append(str(error))
             continue
-        records.update((shard.name, (manifest, shard)) for shard in manifest.shards)
+        records.update((shard.name, (path, manifest, shard)) for shard in manifest.shards)
     return records, tuple(unusable)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from shardkit.disguise import describe_foreign
 from shardkit.errors import ShardReadError
@@ -33,14 +33,17 @@ _KINDS: dict[bytes, MemberKind] = {
     b"3": "device", b"4": "device", b"5": "folder", b"6": "fifo", GNU_SPARSE: "sparse file",
 }  # fmt: skip
 _ZERO_BLOCK = bytes(BLOCK_BYTES)
-_WITHOUT_CONTENT = ("hard link", "symbolic link", "device", "folder", "fifo")
+_EXTENSIONS = frozenset((b"L", b"K", b"x", b"g"))
+_NO_RECORDS: dict[str, bytes] = {}
+# Real ones come as two or three; a million of them would be read before the first name.
+_MAX_EXTENSIONS = 1000
+_WITHOUT_CONTENT = frozenset(("hard link", "symbolic link", "device", "folder", "fifo"))
 # A name or pax header beyond this is an attack, not a name.
 _MAX_EXTENSION_BYTES = 1 << 20
 _REPACK = "Fetch or pack the shard again"
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """One file of a shard. Offsets and sizes are in bytes; ``header_offset`` is its first header block."""
 
     name: str
@@ -104,24 +107,43 @@ class ShardWalk:
     def _next_member(self) -> tuple[Member, bytes | None] | None:
         """Return the next whole member, None at the end of the archive."""
         header_offset = self._source.position
+        header = self._next_header()
+        if header is None:
+            return None
+        name, link, pax = header.name, header.linkname, _NO_RECORDS
+        if header.kind in _EXTENSIONS:
+            extended = self._extended(header)
+            if extended is None:
+                return None
+            header, name, link, pax = extended
+        member = self._member(header, pax, header_offset=header_offset, name=name, link=link)
+        return member, self._content(member)
+
+    def _extended(self, header: Header | None) -> tuple[Header, bytes, bytes, dict[str, bytes]] | None:
+        """Read extended headers and the header they belong to: (that header, name, link target, pax records)."""
         long_name: bytes | None = None
         long_link: bytes | None = None
-        pax: dict[str, bytes] = {}
-        while (header := self._next_header()) is not None:
+        pax = _NO_RECORDS
+        num_headers = 0
+        while header is not None and header.kind in _EXTENSIONS:
+            num_headers += 1
+            if num_headers > _MAX_EXTENSIONS:
+                reason = f"more than {_MAX_EXTENSIONS} extended headers in front of one member"
+                raise self._error(reason, "WDS003", offset=self._source.position - BLOCK_BYTES)
             if header.kind == b"L":
                 long_name = self._extension(header).partition(b"\0")[0]
             elif header.kind == b"K":
                 long_link = self._extension(header).partition(b"\0")[0]
             elif header.kind == b"x":
                 pax = self._pax(header)
-            elif header.kind == b"g":
-                self._pax(header)
             else:
-                name = long_name if long_name is not None else pax.get("path", header.name)
-                link = long_link if long_link is not None else pax.get("linkpath", header.linkname)
-                member = self._member(header, pax, header_offset=header_offset, name=name, link=link)
-                return member, self._content(member)
-        return None
+                self._pax(header)
+            header = self._next_header()
+        if header is None:
+            return None
+        name = long_name if long_name is not None else pax.get("path", header.name)
+        link = long_link if long_link is not None else pax.get("linkpath", header.linkname)
+        return header, name, link, pax
 
     def _next_header(self) -> Header | None:
         """Return the next header, None (and ``ending`` set) at the end of the archive."""
@@ -142,50 +164,66 @@ class ShardWalk:
         except HeaderError as error:
             if offset == self._start and block[257:262] != b"ustar":
                 raise self._not_a_tar(block, error) from error
-            raise self._error(str(error), "WDS003", offset=offset, remedy=_REPACK) from error
+            raise self._error(str(error), "WDS003", offset=offset) from error
 
     def _member(self, header: Header, pax: dict[str, bytes], *, header_offset: int, name: bytes, link: bytes) -> Member:
         """Put the member together; the source stands at its content afterwards."""
         kind = _KINDS.get(header.kind, "unknown")
-        if any(keyword.startswith("GNU.sparse.") for keyword in pax):
+        if pax and any(keyword.startswith("GNU.sparse.") for keyword in pax):
             kind = "sparse file"
         more_map = header.more_map
         while more_map:
             block = self._source.take(BLOCK_BYTES)
             more_map = len(block) == BLOCK_BYTES and block[504] != 0
-        try:
-            size = parse_pax_size(pax, default=header.size)
-        except HeaderError as error:
-            raise self._error(str(error), "WDS003", offset=header_offset, remedy=_REPACK) from error
-        return Member(
-            name=name.decode("utf-8", "surrogateescape"),
-            kind=kind,
-            header_offset=header_offset,
-            offset=self._source.position,
-            size=0 if kind in _WITHOUT_CONTENT else size,
-            linkname=link.decode("utf-8", "surrogateescape"),
-        )
+        size = header.size
+        if pax:
+            try:
+                size = parse_pax_size(pax, default=size)
+            except HeaderError as error:
+                raise self._error(str(error), "WDS003", offset=header_offset) from error
+        if kind in _WITHOUT_CONTENT:
+            size = 0
+        target = link.decode("utf-8", "surrogateescape") if link else ""
+        text = name.decode("utf-8", "surrogateescape")
+        # tuple.__new__ is what Member() calls, at half the time.
+        return tuple.__new__(Member, (text, kind, header_offset, self._source.position, size, target))
 
     def _content(self, member: Member) -> bytes | None:
         """Read or pass over a member's content; return it where wanted, once all of it was there."""
-        content: bytes | None = None
-        if self._source.holds(member.size) and self._want(member):
-            content = self._source.take(member.size)
+        source, size = self._source, member.size
+        there = source.holds(size)
+        if self._want(member) and there:
+            content = source.take(size)
             length = len(content)
+            if length == size:
+                source.skip(-size % BLOCK_BYTES)
+                return content
+        elif there or self._on_damage is None:
+            length = source.skip(padded(size))
+            if length >= size:
+                return None
         else:
-            length = self._source.skip(member.size)
-        if length < member.size:
+            length = self._seek_behind(member)
+        reason = f"cut at byte {source.position}: the member needs {size} bytes from byte {member.offset}"
+        raise self._error(self._broken(reason), "WDS002", offset=member.header_offset, member=member.name)
+
+    def _seek_behind(self, member: Member) -> int:
+        """Look for a header behind one whose content goes beyond the end: then its size is wrong, and nothing was cut.
+
+        Raises: ShardReadError: there is one, where the walk goes on (WDS003).
+        """
+        if self._seek_header():
             reason = (
-                f"cut at byte {self._source.position}: the member needs {member.size} bytes from byte {member.offset}"
+                f"the size field says {member.size} bytes, which is beyond the end of the file, yet the next header is "
+                f"at byte {self._source.position}"
             )
-            raise self._error(self._broken(reason), "WDS002", offset=member.header_offset, member=member.name)
-        self._source.skip(padded(member.size) - member.size)
-        return content
+            raise self._error(reason, "WDS003", offset=member.header_offset, member=member.name)
+        return self._source.position - member.offset
 
     def _extension(self, header: Header) -> bytes:
         if header.size > _MAX_EXTENSION_BYTES:
             reason = f"an extended header of {header.size} bytes; at most {_MAX_EXTENSION_BYTES} are read"
-            raise self._error(reason, "WDS003", offset=self._source.position - BLOCK_BYTES, remedy=_REPACK)
+            raise self._error(reason, "WDS003", offset=self._source.position - BLOCK_BYTES)
         offset = self._source.position
         content = self._source.take(header.size)
         if len(content) < header.size:
@@ -198,11 +236,11 @@ class ShardWalk:
         try:
             return parse_pax_records(self._extension(header))
         except HeaderError as error:
-            raise self._error(str(error), "WDS003", offset=offset, remedy=_REPACK) from error
+            raise self._error(str(error), "WDS003", offset=offset) from error
 
     def _end_without_marker(self, block: bytes, offset: int) -> None:
         if offset == self._start and not block and self._source.broken is None:
-            raise self._error("empty file (0 bytes)", "WDS008", offset=None, remedy=_REPACK)
+            raise self._error("empty file (0 bytes)", "WDS008", offset=None)
         if offset == self._start and self._source.broken is None:
             raise self._not_a_tar(block, HeaderError(f"{len(block)} bytes are too few for a header"))
         if block or self._source.broken is not None:

@@ -6,10 +6,10 @@ never reused.
 
 from __future__ import annotations
 
-from shardkit.rules import keys, labels, pictures, records, structure
-from shardkit.rules.rule import RULES, Finding, Rule, Severity, check_scan, finding
+from shardkit.rules import keys, labels, pictures, records, sets, structure
+from shardkit.rules.rule import RULES, Finding, Rule, Severity, check_scan, find_rule, finding
 
-__all__ = ["RULES", "Finding", "Rule", "Severity", "check_scan", "finding"]
+__all__ = ["RULES", "Finding", "Rule", "Severity", "check_scan", "find_rule", "finding"]
 
 # Imported for the rules they register.
-_FAMILIES = (structure, keys, labels, pictures, records)
+_FAMILIES = (structure, keys, labels, pictures, records, sets)

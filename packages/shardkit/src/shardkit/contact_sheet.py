@@ -1,0 +1,98 @@
+"""A contact sheet: one PNG with a grid of small pictures, each with its key and its class beneath.
+
+Owns the drawing; which samples are on it is ``tiles``'. A picture that does not decode is a marked tile with the
+reason. The same tiles give the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+
+from PIL import Image, ImageDraw, ImageFont
+
+from shardkit.errors import printable
+from shardkit.tiles import TILE_PX, Tile
+
+__all__ = ["caption", "contact_sheet"]
+
+_GAP_PX = 10
+_LINE_PX = 15
+_TITLE_PX = 34
+_BACKGROUND, _EMPTY = (250, 250, 250), (236, 236, 236)
+_INK, _PALE_INK = (25, 25, 25), (105, 105, 105)
+_BROKEN, _BROKEN_INK = (252, 228, 226), (176, 30, 22)
+_Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+
+def contact_sheet(tiles: Sequence[Tile], *, title: str, classes: Sequence[str] = ()) -> bytes:
+    """Return the sheet as a PNG.
+
+    Args: title: a line at the top. classes: names by number, where they are known.
+    """
+    columns = max(math.ceil(math.sqrt(len(tiles))), 3)
+    rows = math.ceil(len(tiles) / columns)
+    wide, high = TILE_PX + _GAP_PX, TILE_PX + 2 * _LINE_PX + _GAP_PX + 4
+    sheet = Image.new("RGB", (columns * wide + _GAP_PX, _TITLE_PX + max(rows, 1) * high), _BACKGROUND)
+    draw = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default(size=12)
+    text = _cut(printable(title), width=sheet.width - 2 * _GAP_PX, font=ImageFont.load_default(size=15))
+    draw.text((_GAP_PX, 9), text, fill=_INK, font=ImageFont.load_default(size=15))
+    for number, tile in enumerate(tiles):
+        corner = (_GAP_PX + number % columns * wide, _TITLE_PX + number // columns * high)
+        _draw_tile(sheet, tile, corner=corner, classes=classes, font=font)
+    buffer = io.BytesIO()
+    sheet.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def caption(label: int | None, classes: Sequence[str]) -> str:
+    """Return how a label is shown: its number and, where it is known, the name of its class."""
+    if label is None:
+        return "no label"
+    return f"{label} {printable(classes[label])}" if 0 <= label < len(classes) else str(label)
+
+
+def _draw_tile(sheet: Image.Image, tile: Tile, *, corner: tuple[int, int], classes: Sequence[str], font: _Font) -> None:
+    draw = ImageDraw.Draw(sheet)
+    left, top = corner
+    frame = (left, top, left + TILE_PX - 1, top + TILE_PX - 1)
+    if tile.picture is None:
+        draw.rectangle(frame, fill=_BROKEN, outline=_BROKEN_INK)
+        lines = ["broken", *_wrapped(printable(tile.reason), font=font)]
+        for row, line in enumerate(lines[: (TILE_PX - 16) // _LINE_PX]):
+            draw.text((left + 8, top + 8 + row * _LINE_PX), line, fill=_BROKEN_INK, font=font)
+    else:
+        draw.rectangle(frame, fill=_EMPTY)
+        spare_x, spare_y = (TILE_PX - side for side in tile.picture.size)
+        sheet.paste(tile.picture, (left + spare_x // 2, top + spare_y // 2))
+    below = top + TILE_PX + 3
+    draw.text((left, below), _cut(printable(tile.key), width=TILE_PX, font=font), fill=_INK, font=font)
+    text = _cut(caption(tile.label, classes), width=TILE_PX, font=font)
+    draw.text((left, below + _LINE_PX), text, fill=_PALE_INK, font=font)
+
+
+def _cut(text: str, *, width: int, font: _Font) -> str:
+    """Return the text, its middle left out where it is wider than so many pixels."""
+    # No more than this could fit; a name may be of any length.
+    text = text if len(text) <= 2 * width else text[:width] + text[-width:]
+    kept = len(text)
+    shown = text
+    while kept > 2 and font.getlength(shown) > width:
+        kept -= 1
+        behind = kept // 3
+        shown = f"{text[: kept - behind]}…{text[len(text) - behind :]}"
+    return shown
+
+
+def _wrapped(text: str, *, font: _Font) -> list[str]:
+    """Break the text between words into lines that fit a tile."""
+    lines: list[str] = []
+    for word in text[:400].split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and font.getlength(longer) <= TILE_PX - 16:
+            lines[-1] = longer
+        else:
+            lines.append(_cut(word, width=TILE_PX - 16, font=font))
+    return lines
