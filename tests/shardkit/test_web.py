@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import logging
+import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -235,3 +237,27 @@ def test_no_secret_is_in_any_message(server: Server, caplog: pytest.LogCaptureFi
     texts = (str(stream.failure), str(refused.value), str(unreachable.value), caplog.text)
     assert all(texts)
     assert not any("SECRET" in text for text in texts)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_body_without_a_length_is_read_to_its_end(content: bytes, cut: bool) -> None:
+    """Chunked: what breaks off before the last chunk is no end."""
+    chunk = b"%x\r\n%s\r\n" % (len(content), content)
+    body = chunk[:6000] if cut else chunk + b"0\r\n\r\n"
+
+    def answer(listener: socket.socket) -> None:
+        for _ in range(3 if cut else 1):
+            connection = listener.accept()[0]
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+            connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        data, stream = read_all(f"http://127.0.0.1:{listener.getsockname()[1]}/a.tar")
+        thread.join()
+    assert stream.num_bytes is None
+    assert (stream.failure is not None) is cut
+    assert (data == content) is not cut
+    assert content.startswith(data)

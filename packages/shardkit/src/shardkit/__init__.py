@@ -24,6 +24,7 @@ from shardkit.errors import (
     printable,
 )
 from shardkit.fake_imagenet import FakeImageNet
+from shardkit.header import begins_archive
 from shardkit.index import (
     INDEX_SUFFIX,
     ShardIndex,
@@ -36,7 +37,7 @@ from shardkit.index import (
 )
 from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, SampleKey, picture_extension, split_name
 from shardkit.labels import parse_label
-from shardkit.locations import is_command, is_url, mask_url, mask_urls
+from shardkit.locations import is_command, is_url, is_web, mask_url, mask_urls, scheme_of
 from shardkit.manifest import (
     MANIFEST_SUFFIX,
     Manifest,
@@ -115,6 +116,7 @@ __all__ = [
     "UnusableSourcesError",
     "WorkerDiedError",
     "atomic_file",
+    "begins_archive",
     "build_index",
     "check_shards",
     "check_together",
@@ -134,6 +136,7 @@ __all__ = [
     "index_path_of",
     "is_command",
     "is_url",
+    "is_web",
     "iter_samples",
     "load",
     "manifest_from_json",
@@ -152,6 +155,7 @@ __all__ = [
     "read_index",
     "read_manifest",
     "remove_leftovers",
+    "scheme_of",
     "seeded_permutation",
     "seeded_words",
     "split_name",

@@ -34,6 +34,7 @@ class CommandStream:
     num_bytes: int | None = None
     version: str | None = None
     first = 0
+    stop: int | None = None
     kind = ""
 
     def __init__(self, location: str) -> None:

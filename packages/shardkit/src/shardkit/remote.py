@@ -24,12 +24,13 @@ __all__ = ["RemotePool", "RemoteStream", "open_remote"]
 class RemoteStream(Protocol):
     """Bytes from elsewhere.
 
-    ``first``: the byte they begin at. ``num_bytes``: of the whole, where known. ``version``: the state of the whole,
-    with which other parts of the same can be asked for; None where parts are not served. ``kind``: the content type,
-    where one is given. ``error``, ``failure``: why they ended early.
+    ``first``, ``stop``: where they begin and end (None: at the end of the whole). ``num_bytes``: of the whole, where
+    known. ``version``: the state of the whole, with which other parts of the same can be asked for; None where parts
+    are not served. ``kind``: the content type, where one is given. ``error``, ``failure``: why they ended early.
     """
 
     first: int
+    stop: int | None
     num_bytes: int | None
     version: str | None
     kind: str

@@ -65,7 +65,7 @@ class StoreStream:
         # A part of a state that is known costs no second request; whoever has all parts looks at the whole.
         if version is None or stop is None:
             self.num_bytes, self.version = self._look(version)
-        self._stop = stop
+        self.stop = stop
         self._rest = b""
 
     @property
@@ -89,7 +89,7 @@ class StoreStream:
 
     def _next(self, size: int) -> bytes:
         """Return the next bytes, none at the end. Raises: RemoteError: it does not go on."""
-        end = min((e for e in (self._stop, self.num_bytes) if e is not None), default=None)
+        end = min((e for e in (self.stop, self.num_bytes) if e is not None), default=None)
         while end is None or self._position < end:
             start, stop = self._position, min(self._position + size, self._position + size if end is None else end)
             got = "" if start == self.first else f"{start} of {'?' if end is None else end} bytes, then "
@@ -102,14 +102,13 @@ class StoreStream:
                 break
             self._look(self.version)
             self._patience.wait(PassingError("nothing came"), got=got)
-        if self._stop is None:
+        if self.stop is None:
             # The pieces came one by one: they are one file only if it is still the same.
             self._look(self.version)
         return b""
 
     def _look(self, version: str | None) -> tuple[int | None, str]:
         """Return the file's length and its state. Raises: RemoteChangedError: that is another one."""
-
         found = self._tried(self._ask_anew)
         size = found.get("size")
         state = " ".join(str(found[name]) for name in ("size", *_VERSION_FIELDS) if found.get(name) is not None)

@@ -11,11 +11,11 @@ import xxhash
 from urllib3.exceptions import HTTPError
 
 from shardkit.errors import RemoteChangedError, RemoteError, printable
-from shardkit.header import BLOCK_BYTES, HeaderError, parse_header
+from shardkit.header import BLOCK_BYTES, begins_archive
 from shardkit.patience import PassingError, Patience, RemoteLimits
 from shardkit.web_request import Reply, WebPool, reason_of
 
-__all__ = ["WebStream", "begins_archive"]
+__all__ = ["WebStream"]
 
 _PIECE_BYTES = 1 << 20
 # What servers send in place of a file they do not give.
@@ -25,8 +25,9 @@ _PAGES = ("text/html", "application/xhtml+xml", "application/json", "application
 class WebStream:
     """The body of a URL, or the part from byte ``first`` to byte ``stop``; all of it where the server serves no parts.
 
-    ``first``: where the bytes handed out begin. ``num_bytes``: of the whole, as the server promised. ``version``: its
-    state, to ask for other parts of the same; None where that is not served. ``error``: why the body ended early.
+    ``first``, ``stop``: where the bytes handed out begin and end (None: at the end of the whole). ``num_bytes``: of
+    the whole, as the server promised. ``version``: its state, to ask for other parts of the same; None where that is
+    not served. ``error``: why the body ended early.
 
     Args: pool: None: a connection of its own. version: the state the file must have. shard: a page is an error.
     Raises: RemoteError: the server refuses, sends a page in place of the file, or cannot be reached.
@@ -52,7 +53,7 @@ class WebStream:
         self._head = b""
         self._digest = xxhash.xxh3_128()
         self._asked = version
-        self._stop = stop
+        self.stop = stop
         self.first = self._position = first
         self.version: str | None = None
         self.num_bytes: int | None = None
@@ -123,9 +124,9 @@ class WebStream:
     @property
     def _end(self) -> int | None:
         """The byte behind the last one that is wanted, where that is known."""
-        if self._stop is None or self.num_bytes is None:
-            return self.num_bytes if self._stop is None else self._stop
-        return min(self._stop, self.num_bytes)
+        if self.stop is None or self.num_bytes is None:
+            return self.num_bytes if self.stop is None else self.stop
+        return min(self.stop, self.num_bytes)
 
     def _prepare_again(self, trouble: PassingError) -> None:
         """Wait before the next try, each time longer. Raises: RemoteError: that was the last one."""
@@ -142,7 +143,7 @@ class WebStream:
         reply = self._pool.ask(
             self._url,
             first=self._position if resumable else self.first,
-            stop=self._stop,
+            stop=self.stop,
             version=self.version if begun else self._asked,
         )
         try:
@@ -162,9 +163,9 @@ class WebStream:
         return reply
 
     def _begin(self, reply: Reply) -> None:
-        if reply.first != self.first or (self._stop is not None and reply.response.status == 200):
+        if reply.first != self.first or (self.stop is not None and reply.response.status == 200):
             # The server serves no parts: here is all of it.
-            self.first, self._stop = reply.first, None
+            self.first, self.stop = reply.first, None
             self._position = self.first
         self.num_bytes, self.version, self.kind = reply.num_bytes, reply.version, reply.kind
 
@@ -192,16 +193,3 @@ class WebStream:
 
     def _promised(self) -> str:
         return "?" if self.num_bytes is None else str(self.num_bytes)
-
-
-def begins_archive(head: bytes) -> bool:
-    """Tell whether the bytes begin like a tar (or its end marker), or like gzip."""
-    if head.startswith(b"\x1f\x8b"):
-        return True
-    if len(head) < BLOCK_BYTES:
-        return False
-    try:
-        parse_header(head[:BLOCK_BYTES])
-    except HeaderError:
-        return not head.strip(b"\0")
-    return True

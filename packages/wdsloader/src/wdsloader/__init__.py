@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from wdsloader.config import AugmentConfig, LoaderConfig
+from wdsloader.config_cache import CacheConfig
 from wdsloader.dataset import Dataset, LabelRange, open_dataset
 from wdsloader.errors import (
     ConfigError,
@@ -29,6 +30,7 @@ __all__ = [
     "SOURCE_URLS",
     "AugmentConfig",
     "Batch",
+    "CacheConfig",
     "ConfigError",
     "Dataset",
     "DatasetError",

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import urljoin
 
 import numpy as np
 
@@ -27,7 +26,6 @@ from shardkit import (
     dataset_digest,
     expand_patterns,
     index_path_of,
-    is_url,
     manifest_from_json,
     manifests_in,
     printable,
@@ -35,8 +33,10 @@ from shardkit import (
     write_index,
 )
 from wdsloader.cache import ShardCache
+from wdsloader.config_cache import CacheConfig
 from wdsloader.errors import DatasetError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
+from wdsloader.places import as_path, beside, require_allowed
 from wdsloader.shards import ShardEntry, ShardTable, stale
 
 __all__ = ["Dataset", "LabelRange", "open_dataset"]
@@ -103,7 +103,9 @@ class Dataset:
         return LabelRange(lowest=lowest[0], lowest_at=lowest[1], highest=highest[0], highest_at=highest[1])
 
     def close(self) -> None:
-        """Remove the temporary folder of remote shards, where there is one. The end of the process does it too."""
+        """Bring the cache down to its limit, or remove the temporary folder that was one, as the process's end does."""
+        if self.table.fetcher is not None:
+            self.table.fetcher.close()
         if self._temporary is not None:
             self._temporary.cleanup()
 
@@ -123,32 +125,47 @@ class _Listing:
     manifests: dict[str, Manifest]
 
 
-def open_dataset(patterns: Sequence[str], *, cache_dir: Path | None = None, exact: bool = False) -> Dataset:
-    """Return the dataset that the patterns name: paths, http(s) URLs, braces, ``<a..b>``, globs, ``@list``, manifests.
+def open_dataset(
+    patterns: Sequence[str],
+    *,
+    cache_dir: Path | None = None,
+    cache: CacheConfig | None = None,
+    allow_commands: bool = False,
+    exact: bool = False,
+) -> Dataset:
+    """Return the dataset that the patterns name: paths, URLs, braces, ``<a..b>``, globs, ``@list``, manifests.
+
+    URLs are http(s), and those of stores for which there is a package (s3, gs, az, hf).
 
     Args:
         cache_dir: where remote shards are kept; None: a temporary folder for this run.
+        cache: all settings of where they are kept, in place of ``cache_dir``.
+        allow_commands: run commands (``pipe:cat a.tar``) whose output is a shard.
         exact: refuse a dataset whose sample counts are not known.
     Raises: PatternError: nothing matches. DatasetError: shards that are missing, empty altogether, stale, given twice,
         of different class lists, or of an unknown scheme; unknown counts with ``exact``. FetchError. ShardReadError: a
         shard that cannot be indexed.
     """
-    urls = expand_patterns(patterns)
-    if not any(is_url(url) for url in urls):
-        return _open(urls, cache_dir=cache_dir, fetcher=None, exact=exact)
-    if cache_dir is not None:
-        return _open(urls, cache_dir=cache_dir, fetcher=Fetcher(cache_dir), exact=exact)
+    urls = [as_path(location) for location in expand_patterns(patterns)]
+    require_allowed(urls, allow_commands=allow_commands)
+    if cache is None and cache_dir is not None:
+        cache = CacheConfig(folder=cache_dir)
+    if not any(is_remote(url) for url in urls):
+        return _open(urls, cache=cache, fetcher=None, exact=exact)
+    if cache is not None:
+        return _open(urls, cache=cache, fetcher=Fetcher(cache, allow_commands=allow_commands), exact=exact)
     temporary = tempfile.TemporaryDirectory(prefix="wdsloader-", ignore_cleanup_errors=True)
     log.info("no cache folder given: remote shards are kept in %s until this run ends", temporary.name)
     try:
-        dataset = _open(urls, cache_dir=None, fetcher=Fetcher(Path(temporary.name)), exact=exact)
+        fetcher = Fetcher(CacheConfig(folder=Path(temporary.name)), allow_commands=allow_commands)
+        dataset = _open(urls, cache=None, fetcher=fetcher, exact=exact)
     except BaseException:
         temporary.cleanup()
         raise
     return replace(dataset, _temporary=temporary)
 
 
-def _open(urls: Sequence[str], *, cache_dir: Path | None, fetcher: Fetcher | None, exact: bool) -> Dataset:
+def _open(urls: Sequence[str], *, cache: CacheConfig | None, fetcher: Fetcher | None, exact: bool) -> Dataset:
     listing = _list_shards(urls, fetcher)
     unknown = [u for u, record in zip(listing.urls, listing.records, strict=True) if is_remote(u) and record is None]
     if unknown:
@@ -156,7 +173,10 @@ def _open(urls: Sequence[str], *, cache_dir: Path | None, fetcher: Fetcher | Non
         entries = tuple(ShardEntry(url=url, num_samples=0) for url in listing.urls)
         return Dataset(urls=listing.urls, counts=None, digest=None, table=ShardTable(entries, fetcher))
     classes = _common_classes(listing.manifests)
-    records, entries = _count(listing, cache_dir)
+    records, entries = _count(listing, cache)
+    if fetcher is not None:
+        largest = max(entries, key=lambda entry: (is_remote(entry.url), entry.num_bytes or 0))
+        fetcher.cache.require_room(largest.num_bytes or 0, url=largest.url)
     counts = tuple(record.num_samples for record in records)
     if not sum(counts):
         raise DatasetError(f"{mask_url(listing.urls[0])}: {len(counts)} shards without a single sample")
@@ -179,12 +199,9 @@ def _list_shards(locations: Iterable[str], fetcher: Fetcher | None) -> _Listing:
     manifests: dict[str, Manifest] = {}
     missing: list[str] = []
     for location in locations:
-        if is_url(location) and not is_remote(location):
-            scheme = location.partition(":")[0]
-            raise DatasetError(f"{mask_url(location)}: '{scheme}:' is not read yet; local paths, http and https are")
         if is_remote(location) and fetcher is not None and location.partition("?")[0].endswith(MANIFEST_SUFFIX):
             manifest = manifests[location] = _remote_manifest(location, fetcher)
-            urls += [urljoin(location, record.name) for record in manifest.shards]
+            urls += [beside(location, record.name) for record in manifest.shards]
             records += manifest.shards
         elif is_remote(location):
             urls.append(location)
@@ -292,7 +309,7 @@ class _Folder:
         return None
 
 
-def _count(listing: _Listing, cache_dir: Path | None) -> tuple[tuple[ShardRecord, ...], tuple[ShardEntry, ...]]:
+def _count(listing: _Listing, cache: CacheConfig | None) -> tuple[tuple[ShardRecord, ...], tuple[ShardEntry, ...]]:
     """Return the record and the entry of every shard, with an index in reach of every local one."""
     started = time.monotonic()
     records: list[ShardRecord] = []
@@ -301,7 +318,7 @@ def _count(listing: _Listing, cache_dir: Path | None) -> tuple[tuple[ShardRecord
     for url, record in zip(listing.urls, listing.records, strict=True):
         kept: ShardIndex | None = None
         if not is_remote(url) and (record is None or not Path(index_path_of(url)).exists()):
-            index, beside, new = _find_index(Path(url), cache_dir)
+            index, beside, new = _find_index(Path(url), cache)
             made += new
             kept = None if beside else index
             record = record or ShardRecord(Path(url).name, index.num_samples, index.num_bytes, index.checksum)  # noqa: PLW2901
@@ -322,14 +339,14 @@ def _count(listing: _Listing, cache_dir: Path | None) -> tuple[tuple[ShardRecord
     return tuple(records), tuple(entries)
 
 
-def _find_index(path: Path, cache_dir: Path | None) -> tuple[ShardIndex, bool, bool]:
+def _find_index(path: Path, cache: CacheConfig | None) -> tuple[ShardIndex, bool, bool]:
     """Return (index, whether it lies beside the shard, whether it was made now).
 
     A folder that cannot be written keeps it in the cache folder, or in memory.
     """
     homes = [Path(index_path_of(str(path)))]
-    if cache_dir is not None:
-        homes.append(Path(index_path_of(str(ShardCache(cache_dir).path_of(str(path.resolve()))))))
+    if cache is not None:
+        homes.append(Path(index_path_of(str(ShardCache(cache).path_of(str(path.resolve()))))))
     for home in homes:
         if home.exists():
             index = _checked_index(home, path)

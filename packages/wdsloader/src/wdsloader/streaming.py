@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import BinaryIO
 
 import numpy as np
 
 from shardkit import Sample, ShardkitError, iter_samples, parse_label, seeded_permutation, seeded_words
 from wdsloader.config import LoaderConfig
 from wdsloader.errors import SampleError
-from wdsloader.fetch import mask_url
+from wdsloader.fetch import Fetcher, is_remote, mask_url
 from wdsloader.order import Int64s
 from wdsloader.pipeline import Part, decode_sample, empty_part
-from wdsloader.shards import ShardTable
+from wdsloader.shards import ShardEntry, ShardTable, wanted_of
 
 __all__ = ["StreamTask", "stream_parts"]
 
@@ -80,15 +81,20 @@ def _shards_of(task: StreamTask) -> Int64s:
 def _read(task: StreamTask) -> Iterator[tuple[int, _Streamed]]:
     """Yield (a random word, a sample) for every sample of the worker's shards, read forward."""
     for shard in _shards_of(task).tolist():
-        url = task.table.entries[shard].url
-        path = url if task.table.fetcher is None else task.table.fetcher.local_path(url)
-        words = _words(task, shard)
-        with open(path, "rb") as stream:
+        entry = task.table.entries[shard]
+        url, words = entry.url, _words(task, shard)
+        with _opened(entry, task.table.fetcher) as stream:
             try:
                 for content in iter_samples(stream, shard=mask_url(url)):
                     yield next(words), _Streamed(shard, content)
             except ShardkitError as error:
                 raise SampleError(mask_url(url), str(error), offset=getattr(error, "offset", None)) from error
+
+
+def _opened(entry: ShardEntry, fetcher: Fetcher | None) -> BinaryIO:
+    if fetcher is None or not is_remote(entry.url):
+        return open(entry.url, "rb")
+    return fetcher.open(wanted_of(entry))
 
 
 def _words(task: StreamTask, shard: int) -> Iterator[int]:
