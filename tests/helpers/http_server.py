@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import threading
 import time
 import zlib
@@ -18,13 +20,15 @@ __all__ = ["Misdeed", "Request", "Server", "serve"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misdeed:
-    """One wrong reply: another status, another body, a body cut after some bytes, or a long silence after them."""
+    """One wrong reply: another status or body, one cut (or reset) after some bytes, or a silence behind or before them."""
 
     status: int = 200
     body: bytes | None = None
     headers: dict[str, str] = field(default_factory=dict)
     cut_after: int | None = None
     stall_s: float = 0.0
+    wait_s: float = 0.0
+    reset: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +45,14 @@ class Request:
 class Server:
     """The running server. ``misdeeds`` are used up one a request; later requests of the path are served well.
 
-    ``ranges``: it names the version of a file (ETag) and serves parts of it.
+    ``ranges``: it names the version of a file (ETag) and serves parts of it. ``bytes_per_s``: of each reply.
+    ``one_fails_in``: of so many requests one is cut short, or answered with 503, in turn.
     """
 
     url: str
     ranges: bool = False
+    bytes_per_s: float | None = None
+    one_fails_in: int | None = None
     misdeeds: dict[str, list[Misdeed]] = field(default_factory=lambda: defaultdict(list))
     requests: list[Request] = field(default_factory=list)
 
@@ -58,12 +65,21 @@ class Server:
         """The number of connections that requests came over."""
         return len({request.peer for request in self.requests})
 
+    def misdeed_of(self, path: str) -> Misdeed | None:
+        """Return what is to go wrong with the request that came last."""
+        if self.misdeeds[path]:
+            return self.misdeeds[path].pop(0)
+        number = len(self.requests)
+        if self.one_fails_in is None or number % self.one_fails_in:
+            return None
+        cut = Misdeed(cut_after=700, reset=True)
+        return cut if number // self.one_fails_in % 2 else Misdeed(status=503, body=b"busy")
+
 
 @contextmanager
 def serve(folder: Path) -> Iterator[Server]:
     """Serve the folder until the block ends."""
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    httpd.daemon_threads = True
+    httpd = _Quiet(("127.0.0.1", 0), _Handler)
     server = Server(f"http://127.0.0.1:{httpd.server_address[1]}")
     _Handler.folders[httpd.server_address[1]] = (folder, server)
     thread = threading.Thread(target=httpd.serve_forever, args=(0.05,), daemon=True)
@@ -74,6 +90,15 @@ def serve(folder: Path) -> Iterator[Server]:
         httpd.shutdown()
         httpd.server_close()
         thread.join()
+
+
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+    # Many workers connect at once.
+    request_queue_size = 64
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of clients that went away."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -87,7 +112,8 @@ class _Handler(BaseHTTPRequestHandler):
         with self.lock:
             asked = self.headers.get("Range")
             server.requests.append(Request(self.path, self.headers.get("Authorization"), asked, self.client_address[1]))
-            misdeed = server.misdeeds[path].pop(0) if server.misdeeds[path] else None
+            misdeed = server.misdeed_of(path)
+        time.sleep(0 if misdeed is None else misdeed.wait_s)
         file = folder / path.lstrip("/")
         if misdeed is None and not file.is_file():
             misdeed = Misdeed(status=404, body=b"not here")
@@ -106,11 +132,27 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body if misdeed.cut_after is None else body[: misdeed.cut_after])
+        self._send(body[: misdeed.cut_after], bytes_per_s=server.bytes_per_s)
         if misdeed.stall_s:
             self.wfile.flush()
             time.sleep(misdeed.stall_s)
         self.close_connection = misdeed.cut_after is not None
+        if misdeed.reset:
+            self.wfile.flush()
+            # Long enough for what was sent to be read: a reset throws away what is under way.
+            time.sleep(0.1)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    def _send(self, body: bytes, *, bytes_per_s: float | None) -> None:
+        piece = len(body) if bytes_per_s is None else max(1, int(bytes_per_s / 20))
+        try:
+            for start in range(0, len(body), piece or 1):
+                self.wfile.write(body[start : start + piece])
+                if bytes_per_s is not None:
+                    time.sleep(0.05)
+        except OSError:
+            # Whoever asked has seen enough, or is dead.
+            self.close_connection = True
 
     def log_message(self, format: str, *args: object) -> None:
         """Stay silent."""

@@ -222,7 +222,8 @@ class ShardCache:
             self.config.check == "checksum" and path.name not in self._checked
         ):
             problem = _damage(descriptor, origin)
-            self._checked.add(path.name)
+            if problem is None:
+                self._checked.add(path.name)
             if problem is None and status.st_mtime_ns != origin.written_ns:
                 with contextlib.suppress(OSError):
                     os.utime(path, ns=(status.st_atime_ns, origin.written_ns))
@@ -265,7 +266,9 @@ class CacheFill:
         Raises: ConfigError: the limit is below this one file.
         """
         self._cache.require_room(num_bytes, url=self._wanted.url)
-        with self._cache.room(num_bytes) as fits:
+        self.file.flush()
+        # What is written already is counted already.
+        with self._cache.room(num_bytes - os.fstat(self.file.fileno()).st_size) as fits:
             # The length counts from now on, also for others who look for room.
             self.file.truncate(num_bytes)
         self._reserved = True
