@@ -20,7 +20,7 @@ __all__ = ["Misdeed", "Request", "Server", "serve"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misdeed:
-    """One wrong reply: another status or body, one cut (or reset) after some bytes, or a silence behind or before them."""
+    """One wrong reply: another status or body, one cut (or reset) after some bytes, a silence before or behind it."""
 
     status: int = 200
     body: bytes | None = None

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
+from wds.cache import cache_app
 from wds.console import print_error, setup_logging
 from wds.demo import demo
 from wds.index import index
@@ -132,6 +133,7 @@ app.command("index")(index)
 app.command("train", cls=GreedyCommand)(train)
 app.command("eval")(evaluate)
 app.command("demo")(demo)
+app.add_typer(cache_app, name="cache")
 
 
 @app.callback()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from wdsloader.cache import ShardCache
+from wdsloader.cache_entries import CacheEntry
 from wdsloader.config import AugmentConfig, LoaderConfig
 from wdsloader.config_cache import CacheConfig
 from wdsloader.dataset import Dataset, LabelRange, open_dataset
@@ -31,6 +33,7 @@ __all__ = [
     "AugmentConfig",
     "Batch",
     "CacheConfig",
+    "CacheEntry",
     "ConfigError",
     "Dataset",
     "DatasetError",
@@ -39,6 +42,7 @@ __all__ = [
     "LoaderConfig",
     "NoLengthError",
     "SampleError",
+    "ShardCache",
     "SourceConfig",
     "TorchLoader",
     "WdsloaderError",
