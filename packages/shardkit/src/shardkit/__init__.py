@@ -44,6 +44,7 @@ from shardkit.pack import PackConfig, ShardPlan, existing_output, pack, plan_sha
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
 from shardkit.reader import Sample, ShardFile, iter_samples
 from shardkit.rules import RULES, Finding, Rule, Severity
+from shardkit.salvage import Salvage, salvage_index
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns, is_url
 from shardkit.sources import FakeSource, FolderSource, Source, SourceSample, open_folder
@@ -75,6 +76,7 @@ __all__ = [
     "PictureError",
     "PictureFacts",
     "Rule",
+    "Salvage",
     "Sample",
     "SampleKey",
     "Severity",
@@ -121,6 +123,7 @@ __all__ = [
     "read_manifest",
     "remove_leftovers",
     "repeated_keys",
+    "salvage_index",
     "seeded_permutation",
     "seeded_words",
     "split_name",

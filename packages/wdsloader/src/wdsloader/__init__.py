@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from wdsloader.account import EpochAccount, Fault, merge_accounts
 from wdsloader.config import AugmentConfig, LoaderConfig
 from wdsloader.dataset import Dataset, LabelRange, open_dataset
 from wdsloader.errors import (
@@ -16,10 +17,14 @@ from wdsloader.errors import (
     FetchError,
     NoLengthError,
     SampleError,
+    SkipLimitError,
+    TransformError,
     WdsloaderError,
     WorkerError,
 )
 from wdsloader.fetch import mask_url
+from wdsloader.hooks import SampleView
+from wdsloader.mixing import MixedDataset, mix
 from wdsloader.source_pipeline import SOURCE_URLS, SourceConfig, default_cache_dir, source_loader
 
 if TYPE_CHECKING:
@@ -32,17 +37,25 @@ __all__ = [
     "ConfigError",
     "Dataset",
     "DatasetError",
+    "EpochAccount",
+    "Fault",
     "FetchError",
     "LabelRange",
     "LoaderConfig",
+    "MixedDataset",
     "NoLengthError",
     "SampleError",
+    "SampleView",
+    "SkipLimitError",
     "SourceConfig",
     "TorchLoader",
+    "TransformError",
     "WdsloaderError",
     "WorkerError",
     "default_cache_dir",
     "mask_url",
+    "merge_accounts",
+    "mix",
     "open_dataset",
     "source_loader",
 ]

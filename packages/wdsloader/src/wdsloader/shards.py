@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,13 +40,17 @@ _ABSENT = frozenset({403, 404, 410})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardEntry:
-    """One shard: its path or URL, what is known of it, and its index where that lies in no file."""
+    """One shard: its path or URL, what is known of it, and its index where that lies in no file.
+
+    ``faults``: rows of that index which cannot be read, as was found when it was made, and why.
+    """
 
     url: str
     num_samples: int
     num_bytes: int | None = None
     checksum: str | None = None
     index: ShardIndex | None = None
+    faults: Mapping[int, ShardReadError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,9 @@ class SampleReader:
         self._files.clear()
         self._shards.clear()
 
+    def will_need(self, samples: Iterable[int]) -> None:
+        """Hear which samples will be read next, in this order. Local shards need no preparation."""
+
     def read(self, sample: int) -> StoredSample:
         """Return one sample.
 
@@ -108,18 +116,22 @@ class SampleReader:
         """
         number, row = self._table.locate(sample)
         index, file = self._open(number)
+        known = self._table.entries[number].faults.get(row)
         shard, key, offset = mask_url(self._table.entries[number].url), index.keys[row], int(index.offsets[row])
         try:
+            if known is not None:
+                raise known
             content = file.read_sample(offset, int(index.sizes[row]))
         except (ShardkitError, OSError) as error:
-            raise SampleError(shard, _cause(error), key=key, offset=offset) from error
+            rule = getattr(error, "rule", None)
+            raise SampleError(shard, _cause(error), key=key, offset=offset, rule=rule) from error
         if content.key != key:
             reason = f"the index has '{key}' here, the shard '{content.key}': the index is stale. Delete it"
-            raise SampleError(shard, reason, key=content.key, offset=offset)
+            raise SampleError(shard, reason, key=content.key, offset=offset, kind="stale index")
         label, found = int(index.labels[row]), parse_label(content.members.get("cls", b""))
         if label != (-1 if found is None else found):
             reason = f"the index has label {label} here, the shard {found}: the index is stale. Delete it"
-            raise SampleError(shard, reason, key=key, offset=offset)
+            raise SampleError(shard, reason, key=key, offset=offset, kind="stale index")
         return StoredSample(shard, content, label)
 
     def _open(self, number: int) -> tuple[ShardIndex, ShardFile]:
