@@ -84,10 +84,9 @@ class EpochAccount:
         text = f"epoch {self.epoch}{since}: {self.expected} samples expected, {self.delivered} delivered"
         if self.replaced:
             causes = ", ".join(f"{count} {cause}" for cause, count in self.by_cause.items())
-            text += f", {self.replaced} skipped ({causes}; in {len(self.by_shard)} shards)"
+            text += f", {self.replaced} skipped ({causes}; in {_shards(len(self.by_shard))})"
         if self.lost_shards:
-            number = len(self.lost_shards)
-            text += f", {number} shard{'s' * (number > 1)} missing or damaged (first {self.lost_shards[0]})"
+            text += f", {_shards(len(self.lost_shards))} missing or damaged (first {self.lost_shards[0]})"
         if self.filtered:
             text += f", {self.filtered} filtered out"
         return text + (f", {self.dropped} of the tail dropped" if self.dropped else "")
@@ -187,7 +186,7 @@ class Tally:
             return
         lost = [f"{shard}: missing or damaged" for shard in sorted(self.unknown_shards)]
         first = "; ".join([*map(str, self._faults), *lost][:_NAMED_CAUSES])
-        shards = f" and {len(lost)} shards of unknown length" if lost else ""
+        shards = f" and {_shards(len(lost))} of unknown length" if lost else ""
         raise SkipLimitError(
             f"{self.replaced} samples{shards} of epoch {self.epoch} could not be delivered, {words}. First: {first}. "
             "Mend the shards (`wds validate` names what is wrong) or raise the limit"
@@ -222,3 +221,7 @@ def merge_accounts(accounts: Iterable[EpochAccount]) -> EpochAccount:
         lost_shards=tuple(sorted({shard for account in ranks for shard in account.lost_shards})),
         faults=tuple(faults[:_KEPT_FAULTS]),
     )
+
+
+def _shards(count: int) -> str:
+    return f"{count} shard{'s' * (count != 1)}"
