@@ -109,7 +109,7 @@ class TestPromises:
     """ORDER.md 14, and the promises 1 to 3 for a mixture."""
 
     @given(mixtures())
-        def test_each_part_keeps_epochs_of_its_own_in_which_every_sample_comes_once(self, mixture: Mixture) -> None:
+    def test_each_part_keeps_epochs_of_its_own_in_which_every_sample_comes_once(self, mixture: Mixture) -> None:
         """After every L blocks, a part has delivered the beginning of its stream of epochs, nothing else."""
         drawn = stream_of(mixture, blocks=mixture.lanes)
         assert len(set(drawn)) == len(drawn), "a sample twice in one epoch of its part"
@@ -124,7 +124,7 @@ class TestPromises:
                 assert samples == set(range(int(starts[part]), int(starts[part + 1])))
 
     @given(mixtures(), st.data())
-        def test_lanes_read_by_whoever_owns_them_from_any_place_on_give_the_same_order(
+    def test_lanes_read_by_whoever_owns_them_from_any_place_on_give_the_same_order(
         self, mixture: Mixture, data: st.DataObject
     ) -> None:
         """2, 3: layout and resume point appear nowhere; every sample is read as itself, once."""
@@ -140,7 +140,7 @@ class TestPromises:
             assert len(read) <= rounds - first + len(mixture.counts) * mixture.block
 
     @given(mixtures())
-        def test_an_epoch_of_the_mixture_goes_on_where_the_one_before_ended(self, mixture: Mixture) -> None:
+    def test_an_epoch_of_the_mixture_goes_on_where_the_one_before_ended(self, mixture: Mixture) -> None:
         whole = [sample for _, _, sample in stream_of(mixture, blocks=4)]
         later = mixture.order(first_block=2)
         assert [later.sample_at(p)[0] for p in range(2 * mixture.batch)] == whole[2 * mixture.batch :]

@@ -159,7 +159,7 @@ class TestPromises:
     """ORDER.md, "The promise": the number of each is in the test's docstring."""
 
     @given(cases(), st.data())
-        def test_every_sample_comes_once_and_batches_are_the_same_over_layouts(
+    def test_every_sample_comes_once_and_batches_are_the_same_over_layouts(
         self, case: Case, data: st.DataObject
     ) -> None:
         """1, 2: exactly once over all ranks together; ranks and workers appear nowhere in the order. 5: equal steps."""
@@ -178,7 +178,7 @@ class TestPromises:
             assert [ranks[row % world_size][step][row // world_size] for row in range(len(rows))] == rows
 
     @given(cases(), st.data())
-        def test_a_resume_with_another_layout_and_batch_size_delivers_the_rest_of_the_order(
+    def test_a_resume_with_another_layout_and_batch_size_delivers_the_rest_of_the_order(
         self, case: Case, data: st.DataObject
     ) -> None:
         """3, 13: stop anywhere, resume with other ranks, workers, batch size; the rest is what it would have been."""
@@ -195,7 +195,7 @@ class TestPromises:
         assert by_position(case, ranks, batch=batch, position=position) == whole[position:]
 
     @given(cases())
-        def test_every_span_is_read_forward_and_at_most_k_are_open(self, case: Case) -> None:
+    def test_every_span_is_read_forward_and_at_most_k_are_open(self, case: Case) -> None:
         """4: every shard is read forward only, by each lane; at most k spans of a lane are begun and unfinished."""
         order = case.order()
         starts = listed_starts(case.counts)
@@ -214,7 +214,7 @@ class TestPromises:
             assert max(begun, default=0) <= case.spans_per_lane
 
     @given(cases(), st.data())
-        def test_evaluation_counts_every_sample_once_in_listed_order(self, case: Case, data: st.DataObject) -> None:
+    def test_evaluation_counts_every_sample_once_in_listed_order(self, case: Case, data: st.DataObject) -> None:
         """1, 9, 11: evaluation never loses or repeats a sample; equal steps with a mask; order as listed."""
         world_size = data.draw(st.integers(1, 5), label="ranks")
         batch = world_size * data.draw(st.integers(1, 7), label="rows a rank")
