@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -111,19 +112,18 @@ from wdsloader.config_cache import CacheConfig
 from wdsloader.dataset import open_dataset
 from wdsloader.shards import SampleReader
 dataset = open_dataset([{server.url!r} + "/t.manifest.json"], cache=CacheConfig(folder=Path({str(tmp_path)!r})))
-SampleReader(dataset.table, max_indexes=1).read(29)
+SampleReader(dataset.table, max_indexes=1).read(int(sys.argv[1]))
 """
-    for _ in range(3):
-        server.misdeeds["/t-00.tar"] = [Misdeed(cut_after=5000, stall_s=60)]
-        before = server.count("/t-00.tar")
-        process = subprocess.Popen([sys.executable, "-c", script])
-        wait_until(lambda asked=before: server.count("/t-00.tar") > asked)  # type: ignore[misc]  # bound on purpose
+    for shard in range(3):
+        server.misdeeds[f"/t-0{shard}.tar"] = [Misdeed(cut_after=5000, stall_s=60)]
+        process = subprocess.Popen([sys.executable, "-c", script, str(30 * shard + 29)])
+        wait_until(functools.partial(server.count, f"/t-0{shard}.tar"))
         process.send_signal(signal.SIGKILL)
         process.wait()
-        assert not list(tmp_path.glob("*-t-00.tar"))
+        assert not list(tmp_path.glob(f"*-t-0{shard}.tar"))
         started = time.monotonic()
         reader = SampleReader(opened(server, tmp_path).table, max_indexes=1)
-        assert reader.read(0).content.key == "000000"
+        assert reader.read(30 * shard).content.key == f"{100 * shard:06d}"
         assert time.monotonic() - started < 5
         reader.close()
     assert not list(tmp_path.glob(".unfinished-*"))

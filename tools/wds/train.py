@@ -39,6 +39,8 @@ def train(
     resume: opt.Resume = None,
     seed: opt.Seed = None,
     exact: opt.Exact = None,
+    on_error: opt.OnError = None,
+    max_skipped: opt.MaxSkipped = None,
     device: opt.Device = None,
     config: opt.ConfigFile = None,
     overrides: opt.Set = None,
@@ -58,6 +60,8 @@ def train(
         "data.num_workers": workers,
         "data.cache_dir": cache_dir,
         "data.exact": exact,
+        "data.on_error": on_error,
+        "data.max_skipped": max_skipped,
         "model.name": model,
         "model.image_size": image_size,
         "optim.lr": lr,
@@ -86,6 +90,7 @@ def evaluate(
     batch_size: opt.BatchSize = None,
     workers: opt.Workers = None,
     cache_dir: opt.CacheDir = None,
+    on_error: opt.OnError = None,
     device: opt.Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -96,13 +101,14 @@ def evaluate(
         "data.batch_size": batch_size,
         "data.num_workers": workers,
         "data.cache_dir": cache_dir,
+        "data.on_error": on_error,
         "runtime.device": device,
     }
     settings = resolve_config(base=_settings_in(checkpoint), flags=flags)
     named = without_stdin([*(urls or []), *(patterns or [])]) or list(settings.data.val_urls)
     if not named:
         raise ConfigError(f"{checkpoint}: the run had no validation shards. Give --urls PATTERN.")
-    expand_existing(named)
+    expand_existing(named, on_error=settings.data.on_error)
     from resnettrain import evaluate_checkpoint
 
     view = RunView(quiet=as_json)
@@ -141,7 +147,7 @@ def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
         raise resnettrain.ConfigError("no shards are named. Give --urls PATTERN")
     # What can be refused without torch is refused before it is imported.
     for named in filter(None, (settings.data.urls, settings.data.val_urls)):
-        expand_existing(named)
+        expand_existing(named, on_error=settings.data.on_error)
     by_source = settings.data.pipeline == "source"
     view = RunView(source_format=by_source and not as_json, quiet=as_json)
     try:
@@ -171,6 +177,9 @@ def _print_result(result: TrainResult) -> None:
             f"validation: top-1 {result.val.top1:.4f}, top-5 {result.val.top5:.4f}, loss {result.val.loss:.4f} "
             f"on {result.val.count} samples"
         )
+    if result.skipped:
+        causes = ", ".join(f"{count} {cause}" for cause, count in result.skipped.items())
+        print_line(f"skipped: {sum(result.skipped.values())} samples could not be delivered: {causes}")
     if result.checkpoint is not None:
         print_line(f"checkpoint: {result.checkpoint}")
 
@@ -185,6 +194,7 @@ def _as_document(result: TrainResult) -> dict[str, object]:
         "loss": result.loss,
         "top1": result.top1,
         "val": None if result.val is None else _figures(result.val),
+        "skipped": dict(result.skipped),
         "seconds": result.seconds,
         "images_per_s": result.images_per_s,
         "wait_s": result.wait_s,

@@ -18,10 +18,12 @@ __all__ = [
     "Exact",
     "ImageSize",
     "LearningRate",
+    "MaxSkipped",
     "MaxSteps",
     "MaxUpdates",
     "Model",
     "MorePatterns",
+    "OnError",
     "RecipeName",
     "Resume",
     "RunDir",
@@ -31,6 +33,15 @@ __all__ = [
     "ValUrls",
     "Workers",
 ]
+
+
+def _count_or_share(text: str) -> int | float:
+    """Return a whole number as a count, one with a point as a share. Raises: typer.BadParameter."""
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a count (100) nor a share (0.01)") from None
+
 
 _PATTERN = "names, {000000..001281}, <000000..001281>, globs, @list, a folder, a manifest; local or http(s)"
 
@@ -88,6 +99,25 @@ Resume = Annotated[Path | None, typer.Option("--resume", help="Go on from a chec
 Seed = Annotated[int | None, typer.Option("--seed", help="Of weights, order and augmentation.")]
 Exact = Annotated[
     bool | None, typer.Option("--exact", help="Refuse shards without an index rather than stream them inexactly.")
+]
+OnError = Annotated[
+    str | None,
+    typer.Option(
+        "--on-error",
+        metavar="stop|skip",
+        help="What a sample or shard that cannot be delivered does: stop the run, or be masked and counted.  "
+        "Default: stop.",
+    ),
+]
+MaxSkipped = Annotated[
+    float | None,
+    typer.Option(
+        "--max-skipped",
+        metavar="N|SHARE",
+        parser=_count_or_share,
+        help="With --on-error skip: stop when an epoch has more of them; a count (100) or a share (0.01).  "
+        "Default: 0.01.",
+    ),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings as TOML and stop.")]

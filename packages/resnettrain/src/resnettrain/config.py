@@ -36,6 +36,8 @@ class DataConfig:
     """Where samples come from.
 
     `pipeline` "lanes" is wdsloader's exact order, "source" the source's own webdataset code. `batch_size` is per rank.
+    `on_error` "skip" passes over samples that cannot be delivered, until more than `max_skipped` of an epoch were: a
+    number of samples, or a share of the epoch.
     """
 
     urls: tuple[str, ...] = ()
@@ -46,12 +48,16 @@ class DataConfig:
     num_workers: int = 2
     lanes: int | None = None
     exact: bool = False
+    on_error: Literal["stop", "skip"] = "stop"
+    max_skipped: int | float = 0.01
 
     def __post_init__(self) -> None:
         _at_least("data.batch_size", self.batch_size, low=1)
         _at_least("data.num_workers", self.num_workers, low=0)
         if self.lanes is not None:
             _at_least("data.lanes", self.lanes, low=1)
+        if self.max_skipped < 0 or (isinstance(self.max_skipped, float) and self.max_skipped > 1):
+            raise ConfigError(f"data.max_skipped: {self.max_skipped} must be a count from 0 up or a share in 0.0..1.0.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

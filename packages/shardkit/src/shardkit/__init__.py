@@ -55,6 +55,7 @@ from shardkit.reader import Sample, ShardFile, iter_samples, parse_sample
 from shardkit.remote import RemotePool, RemoteStream
 from shardkit.report import html_report
 from shardkit.rules import RULES, Finding, Rule, Severity, find_rule
+from shardkit.salvage import Salvage, salvage_index
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns
 from shardkit.sources import FakeSource, FolderSource, Source, SourceSample, open_folder
@@ -94,6 +95,7 @@ __all__ = [
     "RemoteStream",
     "ReportError",
     "Rule",
+    "Salvage",
     "Sample",
     "SampleKey",
     "SetOptions",
@@ -155,6 +157,7 @@ __all__ = [
     "read_index",
     "read_manifest",
     "remove_leftovers",
+    "salvage_index",
     "scheme_of",
     "seeded_permutation",
     "seeded_words",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from wdsloader.account import EpochAccount, Fault, merge_accounts
 from wdsloader.cache import ShardCache
 from wdsloader.cache_entries import CacheEntry
 from wdsloader.config import AugmentConfig, LoaderConfig
@@ -19,10 +20,14 @@ from wdsloader.errors import (
     FetchError,
     NoLengthError,
     SampleError,
+    SkipLimitError,
+    TransformError,
     WdsloaderError,
     WorkerError,
 )
 from wdsloader.fetch import mask_url
+from wdsloader.hooks import SampleView
+from wdsloader.mixing import MixedDataset, mix
 from wdsloader.source_pipeline import SOURCE_URLS, SourceConfig, default_cache_dir, source_loader
 
 if TYPE_CHECKING:
@@ -37,18 +42,26 @@ __all__ = [
     "ConfigError",
     "Dataset",
     "DatasetError",
+    "EpochAccount",
+    "Fault",
     "FetchError",
     "LabelRange",
     "LoaderConfig",
+    "MixedDataset",
     "NoLengthError",
     "SampleError",
+    "SampleView",
     "ShardCache",
+    "SkipLimitError",
     "SourceConfig",
     "TorchLoader",
+    "TransformError",
     "WdsloaderError",
     "WorkerError",
     "default_cache_dir",
     "mask_url",
+    "merge_accounts",
+    "mix",
     "open_dataset",
     "source_loader",
 ]

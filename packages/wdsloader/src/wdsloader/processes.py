@@ -6,6 +6,7 @@ The loader holds one end of a pipe, its lifeline; when it closes that end, or di
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import signal
@@ -16,11 +17,21 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
-__all__ = ["STOP_SIGNALS", "describe_death", "end_processes", "follow_lifeline", "ignore_signals", "worker_context"]
+__all__ = [
+    "STOP_SIGNALS",
+    "describe_death",
+    "end_processes",
+    "follow_lifeline",
+    "ignore_signals",
+    "warn_of_little_shared_memory",
+    "worker_context",
+]
+
+log = logging.getLogger(__name__)
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # The fork server imports torch once; its children then start in some 50 ms instead of seconds.
-_PRELOADED = ["wdsloader.fork_server", "wdsloader.torch_adapter"]
+_PRELOADED = ["wdsloader.fork_server", "wdsloader.torch_workers"]
 # How long a worker may go on with what it is doing once its lifeline is cut.
 _GRACE_S = 2.0
 
@@ -50,6 +61,23 @@ def ignore_signals() -> None:
     """Leave SIGINT and SIGTERM to the main process: it stops at a batch of its choice, and still needs its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def warn_of_little_shared_memory(*, needed_bytes: int, folder: str = "/dev/shm") -> None:  # noqa: S108
+    """Warn where the pixels on their way between processes may not fit: the kernel would kill the one that writes."""
+    try:
+        found = os.statvfs(folder)
+    except (AttributeError, OSError):
+        return  # no such folder here: shared memory has no limit of its own
+    free_bytes = found.f_bavail * found.f_frsize
+    if free_bytes < needed_bytes:
+        log.warning(
+            "%s has %d MiB free, and batches on their way need %d MiB: a worker may die of a bus error. Give it more "
+            "(docker run --shm-size=1g), or use smaller batches, or num_workers=0",
+            folder,
+            free_bytes >> 20,
+            -(-needed_bytes >> 20),
+        )
 
 
 def follow_lifeline(lifeline: Connection) -> None:

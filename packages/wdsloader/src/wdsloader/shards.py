@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,13 +48,17 @@ _REMEMBERED_CHUNKS = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardEntry:
-    """One shard: its path or URL, what is known of it, and its index where that lies in no file."""
+    """One shard: its path or URL, what is known of it, and its index where that lies in no file.
+
+    ``faults``: rows of that index which cannot be read, as was found when it was made, and why.
+    """
 
     url: str
     num_samples: int
     num_bytes: int | None = None
     checksum: str | None = None
     index: ShardIndex | None = None
+    faults: Mapping[int, ShardReadError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ class _Slot:
     def __init__(self, entry: ShardEntry, *, threads: AheadThreads) -> None:
         self._entry, self._threads = entry, threads
         self._lock = threading.Lock()
+        self._closed = False
         self.index: ShardIndex | None = None
         self.remote: RemoteShard | None = None
         self.local: ShardFile | None = None
@@ -102,6 +107,9 @@ class _Slot:
                 if fetcher is not None and is_remote(self._entry.url):
                     wanted = wanted_of(self._entry)
                     self.remote = RemoteShard(wanted, num_bytes=num_bytes, fetcher=fetcher, threads=self._threads)
+                    if self._closed:
+                        # By the reader, while a thread that fetches ahead was here.
+                        self.remote.close()
                 self.index = index
             return self.index
 
@@ -122,6 +130,7 @@ class _Slot:
 
     def close(self, *, finish: bool = False) -> None:
         """Close it. Args: finish: once what is being fetched is whole."""
+        self._closed = True
         self.close_file()
         if self.remote is not None:
             self.remote.retire() if finish else self.remote.close()
@@ -165,20 +174,24 @@ class SampleReader:
         slot = self._slot(number)
         index = slot.opened(self._table.fetcher)
         self._count_file(number, slot)
+        known = self._table.entries[number].faults.get(row)
         shard, key, offset = mask_url(self._table.entries[number].url), index.keys[row], int(index.offsets[row])
         try:
+            if known is not None:
+                raise known
             content = slot.read(offset, int(index.sizes[row]))
         except FetchError:
             raise
         except (ShardkitError, OSError) as error:
-            raise SampleError(shard, _cause(error), key=key, offset=offset) from error
+            rule = getattr(error, "rule", None)
+            raise SampleError(shard, _cause(error), key=key, offset=offset, rule=rule) from error
         if content.key != key:
             reason = f"the index has '{key}' here, the shard '{content.key}': the index is stale. Delete it"
-            raise SampleError(shard, reason, key=content.key, offset=offset)
+            raise SampleError(shard, reason, key=content.key, offset=offset, kind="stale index")
         label, found = int(index.labels[row]), parse_label(content.members.get("cls", b""))
         if label != (-1 if found is None else found):
             reason = f"the index has label {label} here, the shard {found}: the index is stale. Delete it"
-            raise SampleError(shard, reason, key=key, offset=offset)
+            raise SampleError(shard, reason, key=key, offset=offset, kind="stale index")
         return StoredSample(shard, content, label)
 
     def will_need(self, samples: Iterable[int]) -> None:
