@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 # 1 MiB: some ten pictures, and what a store sends in the time it takes to answer.
 CHUNK_BYTES = 1 << 20
 # The rest of a shard is asked for in longer parts, which others can still come between.
-_RUN_CHUNKS = 8
+_RUN_CHUNKS = 4
 _PIECE_BYTES = 1 << 18
 _LOOK_AGAIN_S = 0.2
 _MISSING, _COMING, _HERE = 0, 1, 2
@@ -53,6 +53,10 @@ class ArrivingShard:
     def complete(self) -> bool:
         """Whether all of it is here."""
         return self._states.count(_HERE) == len(self._states)
+
+    def has(self, first: int, stop: int) -> bool:
+        """Tell whether these bytes are here."""
+        return self._all_here(*self._chunks(first, stop))
 
     def lacks(self, first: int, stop: int) -> bool:
         """Tell whether any of these bytes is neither here nor on its way."""

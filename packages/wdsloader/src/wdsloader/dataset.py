@@ -152,9 +152,9 @@ def open_dataset(
         allow_commands: run commands (``pipe:cat a.tar``) whose output is a shard.
         exact: refuse a dataset whose sample counts are not known.
         on_error: "skip" takes local shards that are missing or damaged too; the loader passes over what is bad in them.
-    Raises: PatternError: nothing matches. DatasetError: shards that are missing, empty altogether, stale, given twice,
-        of different class lists, or of an unknown scheme; unknown counts with ``exact``. FetchError. ShardReadError: a
-        shard that cannot be indexed.
+    Raises: PatternError: nothing matches. DatasetError: shards that are missing, empty, stale, given twice, or of
+        different class lists; unknown counts with ``exact``. ConfigError: a command that is not allowed, a cache that is
+        too small. FetchError. ShardReadError: a shard that cannot be indexed.
     """
     urls = [as_path(location) for location in expand_patterns(patterns)]
     require_allowed(urls, allow_commands=allow_commands)
@@ -202,8 +202,7 @@ def _open(urls: Sequence[str], *, cache: CacheConfig | None, fetcher: Fetcher | 
     classes = _common_classes(listing.manifests)
     records, entries, lost = _count(listing, cache, skip=asked.skip)
     if fetcher is not None:
-        for entry in entries:
-            fetcher.cache.require_room(entry.num_bytes or 0, url=entry.url)
+        fetcher.cache.require_room(max(entry.num_bytes or 0 for entry in entries), url=listing.urls[0])
     counts = tuple(record.num_samples for record in records)
     if not sum(counts):
         name = mask_url((*listing.urls, *listing.lost)[0])

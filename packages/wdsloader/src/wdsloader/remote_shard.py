@@ -49,6 +49,9 @@ class RemoteShard:
         self._open(wait=True)
         arriving, descriptor = self._arriving, self._descriptor
         if arriving is not None:
+            if not arriving.has(offset, offset + size):
+                with self._threads.reader_waits():
+                    arriving.bring(offset, offset + size)
             data = arriving.read(offset, size)
             self._follow(arriving, offset + size)
         else:
@@ -151,7 +154,7 @@ class RemoteShard:
         """Have the next chunk brought, and then the rest."""
         stop = min(position + CHUNK_BYTES, self._num_bytes)
         if arriving.lacks(position, stop):
-            self._threads.soon(lambda: arriving.bring(position, stop))
+            self._threads.soon(lambda: arriving.bring(position, stop), distance=0)
         self._see_to_rest(arriving)
 
     def _see_to_rest(self, arriving: ArrivingShard) -> None:

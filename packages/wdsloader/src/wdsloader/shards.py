@@ -150,7 +150,8 @@ class SampleReader:
         self._slots: OrderedDict[int, _Slot] = OrderedDict()
         self._files: OrderedDict[int, _Slot] = OrderedDict()
         self._asked: OrderedDict[tuple[int, int], None] = OrderedDict()
-        self._threads = AheadThreads()
+        ahead = 0 if table.fetcher is None else table.fetcher.cache.config.ahead_bytes
+        self._threads = AheadThreads(max_tasks=ahead // CHUNK_BYTES)
 
     def close(self) -> None:
         """Close every file, and give up what is being fetched."""
@@ -204,7 +205,7 @@ class SampleReader:
             return
         left = fetcher.cache.config.ahead_bytes // CHUNK_BYTES
         named: set[tuple[int, int]] = set()
-        for sample in samples:
+        for distance, sample in enumerate(samples):
             number, row = self._table.locate(sample)
             entry = self._table.entries[number]
             if not is_remote(entry.url):
@@ -218,11 +219,11 @@ class SampleReader:
             named.add(chunk)
             if chunk not in self._asked:
                 self._asked[chunk] = None
-                self._ask_ahead(number, row)
+                self._ask_ahead(number, row, distance=distance)
         while len(self._asked) > _REMEMBERED_CHUNKS:
             self._asked.popitem(last=False)
 
-    def _ask_ahead(self, number: int, row: int) -> None:
+    def _ask_ahead(self, number: int, row: int, *, distance: int) -> None:
         slot = self._slot(number)
 
         def bring() -> None:
@@ -231,7 +232,7 @@ class SampleReader:
                 first = int(index.offsets[row])
                 slot.remote.bring(first, min(first + CHUNK_BYTES, index.num_bytes))
 
-        self._threads.soon(bring)
+        self._threads.soon(bring, distance=distance)
 
     def _slot(self, number: int) -> _Slot:
         slot = self._slots.get(number)
