@@ -46,7 +46,8 @@ class Server:
     """The running server. ``misdeeds`` are used up one a request; later requests of the path are served well.
 
     ``ranges``: it names the version of a file (ETag) and serves parts of it. ``bytes_per_s``: of each reply.
-    ``one_fails_in``: of so many requests one is cut short, or answered with 503, in turn.
+    ``one_fails_in``: of so many requests one is cut short, or answered with 503, in turn. ``arrivals``: when each
+    request came, in monotonic seconds.
     """
 
     url: str
@@ -55,6 +56,7 @@ class Server:
     one_fails_in: int | None = None
     misdeeds: dict[str, list[Misdeed]] = field(default_factory=lambda: defaultdict(list))
     requests: list[Request] = field(default_factory=list)
+    arrivals: list[float] = field(default_factory=list)
 
     def count(self, path: str) -> int:
         """Return the number of requests for a path, whatever their query."""
@@ -112,6 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
         with self.lock:
             asked = self.headers.get("Range")
             server.requests.append(Request(self.path, self.headers.get("Authorization"), asked, self.client_address[1]))
+            server.arrivals.append(time.monotonic())
             misdeed = server.misdeed_of(path)
         time.sleep(0 if misdeed is None else misdeed.wait_s)
         file = folder / path.lstrip("/")
