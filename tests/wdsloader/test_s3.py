@@ -16,7 +16,7 @@ from wdsloader.dataset import open_dataset
 from wdsloader.errors import FetchError
 from wdsloader.shards import SampleReader
 
-pytest.importorskip("s3fs")
+s3fs = pytest.importorskip("s3fs")
 moto_server = pytest.importorskip("moto.server")
 
 COUNTS = [20, 20]
@@ -44,8 +44,6 @@ def moto() -> Iterator[Any]:
 @pytest.fixture
 def store(moto: Any, far: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """A bucket ``data`` on a real S3 server, behind a proxy that spoils replies."""
-    import s3fs
-
     with proxy_of(moto.get_host_and_port()[1]) as proxy:
         for name, value in {
             "AWS_ENDPOINT_URL": proxy.url,

@@ -144,9 +144,12 @@ class SampleReader:
 
     def __init__(self, table: ShardTable, *, max_indexes: int, max_files: int = 128) -> None:
         self._table = table
-        # Shards that are fetched ahead have a place beside those that are read.
-        self._max_indexes = max(1, max_indexes) * (1 if table.fetcher is None else 2)
-        self._max_files = max(1, max_files)
+        self._max_indexes, self._max_files = max(1, max_indexes), max(1, max_files)
+        if table.fetcher is not None:
+            # What is read no more must not be held, or a full cache could not make room; and shards that are fetched
+            # ahead have a place beside those that are read.
+            self._max_files = min(self._max_files, self._max_indexes)
+            self._max_indexes *= 2
         self._slots: OrderedDict[int, _Slot] = OrderedDict()
         self._files: OrderedDict[int, _Slot] = OrderedDict()
         self._asked: OrderedDict[tuple[int, int], None] = OrderedDict()
