@@ -257,7 +257,7 @@ class TestDamagedShards:
         assert account.by_cause == {
             "no label (WDS022)": 1, "no label (WDS030)": 1, "no picture (WDS021)": 1, "undecodable picture (WDS043)": 1,
         }  # fmt: skip
-        with pytest.raises(SampleError, match="'b' at byte 2048: no label"):
+        with pytest.raises(SampleError, match="'b' at byte 2560: no label"):
             run(open_dataset([str(path)]), replace(CONFIG, on_error="stop", shuffle=False, lanes=None))
 
     def test_labels_may_be_optional(self, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from wdsloader.errors import (
 from wdsloader.fetch import mask_url
 from wdsloader.hooks import SampleView
 from wdsloader.mixing import MixedDataset, mix
+from wdsloader.samples import SampleStream
 from wdsloader.source_pipeline import SOURCE_URLS, SourceConfig, default_cache_dir, source_loader
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ __all__ = [
     "MixedDataset",
     "NoLengthError",
     "SampleError",
+    "SampleStream",
     "SampleView",
     "SkipLimitError",
     "SourceConfig",
