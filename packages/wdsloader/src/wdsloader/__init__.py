@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from wdsloader.account import EpochAccount, Fault, merge_accounts
+from wdsloader.bench import Delivery, StageTimes, Verdict, measure_delivery, measure_stages, verdict_of
 from wdsloader.config import AugmentConfig, LoaderConfig
 from wdsloader.dataset import Dataset, LabelRange, open_dataset
 from wdsloader.errors import (
@@ -38,6 +39,7 @@ __all__ = [
     "ConfigError",
     "Dataset",
     "DatasetError",
+    "Delivery",
     "EpochAccount",
     "Fault",
     "FetchError",
@@ -50,16 +52,21 @@ __all__ = [
     "SampleView",
     "SkipLimitError",
     "SourceConfig",
+    "StageTimes",
     "TorchLoader",
     "TransformError",
+    "Verdict",
     "WdsloaderError",
     "WorkerError",
     "default_cache_dir",
     "mask_url",
+    "measure_delivery",
+    "measure_stages",
     "merge_accounts",
     "mix",
     "open_dataset",
     "source_loader",
+    "verdict_of",
 ]
 
 
