@@ -26,7 +26,7 @@ CONFIG = LoaderConfig(batch_size=4, image_size=16, augment=AugmentConfig(), num_
 
 
 def slow(sample: SampleView, _: np.random.Generator) -> npt.NDArray[np.uint8] | None:
-    for _ in range(20):
+    for _again in range(20):
         np.sort(np.random.Generator(np.random.Philox(1)).random(3000))
     return sample.image
 

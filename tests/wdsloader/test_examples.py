@@ -90,17 +90,18 @@ def test_lightning_takes_the_loader_as_it_is(dataset: Dataset, tmp_path: Path) -
 def test_accelerate_prepares_the_model_and_leaves_the_loader_its_ranks(dataset: Dataset) -> None:
     accelerate = pytest.importorskip("accelerate")
     accelerator = accelerate.Accelerator(cpu=True)
-    model = make_model()
-    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    layout = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
-    losses = []
-    with TorchLoader(dataset, CONFIG, **layout) as loader:
-        for _ in range(2):
-            for batch in loader:
-                loss = loss_of(model, batch)
-                accelerator.backward(loss)
-                optimizer.step()
-                optimizer.zero_grad()
-                losses.append(float(loss))
-    assert len(losses) == 10
-    assert losses[-1] < losses[0]
+    plain, model = make_model(), make_model()
+    for trained, backward in ((plain, torch.Tensor.backward), (model, accelerator.backward)):
+        optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+        prepared = trained
+        if trained is model:
+            prepared, optimizer = accelerator.prepare(model, optimizer)
+        layout = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+        with TorchLoader(dataset, CONFIG, **layout) as loader:
+            for _ in range(2):
+                for batch in loader:
+                    backward(loss_of(prepared, batch))
+                    optimizer.step()
+                    optimizer.zero_grad()
+    for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
