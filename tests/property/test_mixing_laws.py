@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wdsloader.errors import SampleError
 from wdsloader.mixing import MixSchedule, largest_remainder
 from wdsloader.order import Drawing, EpochOrder, listed_starts
 from wdsloader.state import LoaderState
@@ -136,7 +137,7 @@ class TestPromises:
             read: list[int] = []
             taken = take(mixture.order(), lane, offsets=range(first, rounds), read=read)
             assert [came.number for came in taken] == whole[lane + first * mixture.lanes :: mixture.lanes]
-            assert all(came.found == came.number for came in taken)
+            assert all(str(came.found) == f"{came.number}: read" for came in taken)
             assert len(read) <= rounds - first + len(mixture.counts) * mixture.block
 
     @given(mixtures())
@@ -147,11 +148,11 @@ class TestPromises:
 
 
 def take(order: MixedLanes, lane: int, *, offsets: range, read: list[int]) -> list[Taken]:
-    def reading(sample: int) -> int:
+    def reading(sample: int) -> SampleError:
         read.append(sample)
-        return sample
+        return SampleError(str(sample), "read")
 
-    window = order.window(lane, read=reading, will_need=lambda _: None)  # type: ignore[arg-type]  # numbers will do
+    window = order.window(lane, read=reading, will_need=lambda _: None)
     return [window.take(offset) for offset in offsets]
 
 

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
+from wds.bench import bench
 from wds.cache import cache_app
 from wds.console import print_error, setup_logging
 from wds.demo import demo
@@ -22,6 +23,7 @@ from wds.index import index
 from wds.inspect import inspect
 from wds.make_shards import make_shards
 from wds.patterns import GreedyCommand
+from wds.peek import peek
 from wds.train import evaluate, train
 from wds.validate import validate
 
@@ -130,6 +132,8 @@ app.command("make-shards")(make_shards)
 app.command("inspect")(inspect)
 app.command("validate", cls=GreedyCommand)(validate)
 app.command("index")(index)
+app.command("peek")(peek)
+app.command("bench")(bench)
 app.command("train", cls=GreedyCommand)(train)
 app.command("eval")(evaluate)
 app.command("demo")(demo)

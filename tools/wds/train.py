@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,6 +36,8 @@ def train(
     max_steps: opt.MaxSteps = None,
     max_updates: opt.MaxUpdates = None,
     cache_dir: opt.CacheDir = None,
+    cache_limit: opt.CacheLimit = None,
+    allow_commands: opt.AllowCommands = None,
     run_dir: opt.RunDir = None,
     resume: opt.Resume = None,
     seed: opt.Seed = None,
@@ -51,7 +54,7 @@ def train(
 
     Precedence: flag, then --set, then --config, then the recipe; with --resume, the run's own settings in its place.
     """
-    from resnettrain import resolve_config, to_mapping, to_toml
+    from resnettrain import resolve_config
 
     flags = {
         "data.urls": without_stdin([*(urls or []), *(patterns or [])]) or None,
@@ -59,6 +62,8 @@ def train(
         "data.batch_size": batch_size,
         "data.num_workers": workers,
         "data.cache_dir": cache_dir,
+        "data.cache_limit": cache_limit,
+        "data.allow_commands": allow_commands,
         "data.exact": exact,
         "data.on_error": on_error,
         "data.max_skipped": max_skipped,
@@ -75,12 +80,8 @@ def train(
     settings = resolve_config(
         recipe_name=recipe, file=config, overrides=overrides or (), flags=flags, base=_settings_of(resume)
     )
-    if dry_run and as_json:
-        print_json(to_mapping(settings))
-    elif dry_run:
-        print_line(to_toml(settings).rstrip())
-    else:
-        _run(settings, resume=resume, as_json=as_json)
+    act = _show if dry_run else partial(_run, resume=resume)
+    act(settings, as_json=as_json)
 
 
 def evaluate(
@@ -113,9 +114,7 @@ def evaluate(
 
     view = RunView(quiet=as_json)
     try:
-        result = evaluate_checkpoint(
-            checkpoint, named, overrides=settings, cache_dir=settings.data.cache_dir, progress=view
-        )
+        result = evaluate_checkpoint(checkpoint, named, overrides=settings, progress=view)
     finally:
         view.close()
     if as_json:
@@ -137,6 +136,16 @@ def _settings_in(checkpoint: Path) -> TrainConfig:
     from resnettrain import resume_config
 
     return resume_config(checkpoint)
+
+
+def _show(settings: TrainConfig, *, as_json: bool) -> None:
+    """Print the settings as they would be used."""
+    from resnettrain import to_mapping, to_toml
+
+    if as_json:
+        print_json(to_mapping(settings))
+    else:
+        print_line(to_toml(settings).rstrip())
 
 
 def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "AllowCommands",
     "BatchSize",
     "CacheDir",
+    "CacheLimit",
     "ConfigFile",
     "Device",
     "DryRun",
@@ -94,6 +96,13 @@ MaxSteps = Annotated[
 ]
 MaxUpdates = Annotated[int | None, typer.Option("--max-updates", help="Stop after so many optimizer steps.")]
 CacheDir = Annotated[Path | None, typer.Option("--cache-dir", help="Keep fetched shards here.")]
+CacheLimit = Annotated[
+    str | None,
+    typer.Option("--cache-limit", metavar="SIZE", help="Of --cache-dir: a size (200GiB) or a share of the disk (30%)."),
+]
+AllowCommands = Annotated[
+    bool | None, typer.Option("--allow-commands", help="Run what `pipe:COMMAND` names, and read the shard it writes.")
+]
 RunDir = Annotated[Path | None, typer.Option("--run-dir", show_default="runs/TIME-RECIPE", help="Run folder.")]
 Resume = Annotated[Path | None, typer.Option("--resume", help="Go on from a checkpoint, or a run folder's newest.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Of weights, order and augmentation.")]

@@ -144,7 +144,6 @@ def evaluate_checkpoint(
     urls: Sequence[str],
     *,
     overrides: TrainConfig | None = None,
-    cache_dir: Path | None = None,
     progress: Progress = silent,
 ) -> EvalResult:
     """Return the figures of a checkpoint (a file, or a run folder's newest) on a dataset, as validation gave them.
@@ -161,7 +160,7 @@ def evaluate_checkpoint(
     model.load_state_dict(content["model"])
     with (
         global_switches(numerics, threads=config.runtime.threads),
-        open_dataset(urls, cache_dir=cache_dir, exact=True, on_error=config.data.on_error) as dataset,
+        open_dataset(urls, cache=config.data.cache(), exact=True, on_error=config.data.on_error) as dataset,
     ):
         require_same_classes(identity.classes, dataset.classes, names=(str(path), dataset.urls[0]))
         with Evaluator(dataset, config, numerics=numerics, num_classes=identity.num_classes) as evaluator:

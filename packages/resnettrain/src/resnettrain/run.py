@@ -157,7 +157,10 @@ def _training_set(config: TrainConfig, stack: ExitStack) -> Dataset | None:
 
 
 def _open(urls: tuple[str, ...], config: TrainConfig, *, exact: bool) -> Dataset:
-    return open_dataset(urls, cache_dir=config.data.cache_dir, exact=exact, on_error=config.data.on_error)
+    data = config.data
+    return open_dataset(
+        urls, cache=data.cache(), allow_commands=data.allow_commands, exact=exact, on_error=data.on_error
+    )
 
 
 def _identity(config: TrainConfig, dataset: Dataset | None) -> Identity:

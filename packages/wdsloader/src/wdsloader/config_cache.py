@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,11 @@ from typing import Literal, get_args
 
 from wdsloader.errors import ConfigError
 
-__all__ = ["CacheCheck", "CacheConfig"]
+__all__ = ["CacheCheck", "CacheConfig", "cache_config"]
+
+_UNITS = {"": 1, "B": 1, **{f"{k}B": 1000**n for n, k in enumerate("KMGT", 1)}}
+_UNITS |= {f"{k}IB": 1024**n for n, k in enumerate("KMGT", 1)}
+_LIMIT = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]*|%)", re.ASCII)
 
 CacheCheck = Literal["size", "checksum"]
 
@@ -54,3 +59,19 @@ class CacheConfig:
         if self.limit_share_of_disk is None:
             return self.limit_bytes
         return int(shutil.disk_usage(self.folder).total * self.limit_share_of_disk)
+
+
+def cache_config(folder: Path, *, limit: str | None = None, ignore_query: tuple[str, ...] = ()) -> CacheConfig:
+    """Return the settings with a limit as people write it: ``200GiB``, ``500 MB``, or a share of the disk, ``30%``.
+
+    Raises: ConfigError: no such limit.
+    """
+    if limit is None:
+        return CacheConfig(folder=folder, ignore_query=ignore_query)
+    match = _LIMIT.fullmatch(limit.strip())
+    if match is not None and match[2] == "%":
+        return CacheConfig(folder=folder, limit_share_of_disk=float(match[1]) / 100, ignore_query=ignore_query)
+    if match is None or match[2].upper() not in _UNITS:
+        raise ConfigError(f"cache limit {limit!r}: write it like 200GiB, 500MB or 30%")
+    num_bytes = int(float(match[1]) * _UNITS[match[2].upper()])
+    return CacheConfig(folder=folder, limit_bytes=num_bytes, ignore_query=ignore_query)

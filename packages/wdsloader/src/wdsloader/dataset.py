@@ -144,8 +144,7 @@ def open_dataset(
 ) -> Dataset:
     """Return the dataset that the patterns name: paths, URLs, braces, ``<a..b>``, globs, ``@list``, manifests.
 
-    URLs are http(s), and those of stores for which there is a package (s3, gs, az, hf).
-
+    URLs: http(s), and those of stores for which there is a package (s3, gs, az, hf).
     Args:
         cache_dir: where remote shards are kept; None: a temporary folder for this run.
         cache: all settings of where they are kept, in place of ``cache_dir``.
@@ -153,8 +152,8 @@ def open_dataset(
         exact: refuse a dataset whose sample counts are not known.
         on_error: "skip" takes local shards that are missing or damaged too; the loader passes over what is bad in them.
     Raises: PatternError: nothing matches. DatasetError: shards that are missing, empty, stale, given twice, or of
-        different class lists; unknown counts with ``exact``. ConfigError: a command that is not allowed, a cache that is
-        too small. FetchError. ShardReadError: a shard that cannot be indexed.
+        different class lists; unknown counts with ``exact``. ConfigError: a command that is not allowed, a cache too
+        small. FetchError. ShardReadError: a shard that cannot be indexed.
     """
     urls = [as_path(location) for location in expand_patterns(patterns)]
     require_allowed(urls, allow_commands=allow_commands)

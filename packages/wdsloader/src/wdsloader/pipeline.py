@@ -27,7 +27,17 @@ from wdsloader.shards import ShardTable, StoredSample
 from wdsloader.state import LoaderState
 from wdsloader.windows import Lanes, MixedLanes, PlainLanes, Taken, Window, epoch_order
 
-__all__ = ["Identity", "WorkerTask", "decode_sample", "find_good_row", "lanes_of", "worker_parts"]
+__all__ = [
+    "Identity",
+    "LaneRows",
+    "WorkerTask",
+    "decode_sample",
+    "filtered",
+    "find_good_row",
+    "lanes_of",
+    "view_of",
+    "worker_parts",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,13 +122,41 @@ def lanes_of(task: WorkerTask, *, epoch: int) -> Lanes | None:
     return MixedLanes(task.schedule, counts, state=task.state, first_block=first_block)
 
 
-class _EpochRows:
-    """One worker's rows in one epoch."""
+class LaneRows:
+    """The samples of one epoch by position, for one reader; the positions of a lane must come in order."""
 
     def __init__(self, task: WorkerTask, reader: PolicyReader, *, epoch: int) -> None:
         self._task, self._reader, self._epoch = task, reader, epoch
         self._lanes = lanes_of(task, epoch=epoch)
         self._windows: dict[int, Window] = {}
+
+    def take(self, position: int) -> Taken:
+        """Return what comes at a position."""
+        if self._lanes is None:
+            return Taken(position, self._epoch, self._reader.read(position))
+        lane, offset = position % self._lanes.lanes, position // self._lanes.lanes
+        if lane not in self._windows:
+            self._windows[lane] = self._lanes.window(lane, read=self._reader.read, will_need=self._reader.will_need)
+        return self._windows[lane].take(offset)
+
+    def look_up(self, position: int) -> Taken:
+        """Return what comes at a position, by itself, in any order."""
+        number, epoch = (position, self._epoch) if self._lanes is None else self._lanes.sample_at(position)
+        return Taken(number, epoch, self._reader.read(number))
+
+    def identity(self, taken: Taken, *, position: int) -> Identity:
+        """Return which sample it is for whatever is drawn for it."""
+        # Where shards are drawn with replacement a sample may come twice in an epoch, and shall not look the same.
+        name = f"{taken.number}@{position}" if self._task.state.resampled else taken.number
+        return Identity(name=name, number=taken.number, epoch=taken.epoch)
+
+
+class _EpochRows:
+    """One worker's rows in one epoch."""
+
+    def __init__(self, task: WorkerTask, reader: PolicyReader, *, epoch: int) -> None:
+        self._task, self._epoch = task, epoch
+        self._rows = LaneRows(task, reader, epoch=epoch)
 
     def part(self, position: int) -> Part:
         """Read and decode the worker's rows of the batch that starts at ``position``; bad ones are left out of it."""
@@ -131,7 +169,7 @@ class _EpochRows:
         faults: list[Fault] = []
         good: list[int] = []
         for row, at in zip(rows.tolist(), positions[rows].tolist(), strict=True):
-            taken, i = self._take(at), len(good)
+            taken, i = self._rows.take(at), len(good)
             try:
                 label = self._deliver(taken, position=at, out=part.images[i])
             except SampleError as error:
@@ -155,30 +193,18 @@ class _EpochRows:
 
     def good_row(self, position: int) -> GoodRow | None:
         """Return the row of a position by itself, None where it is masked."""
-        number, epoch = (position, self._epoch) if self._lanes is None else self._lanes.sample_at(position)
         size = self._task.config.image_size
         image = np.zeros((size, size, 3), np.uint8)
         try:
-            return image, self._deliver(Taken(number, epoch, self._reader.read(number)), position=position, out=image)
+            return image, self._deliver(self._rows.look_up(position), position=position, out=image)
         except SampleError:
             return None
-
-    def _take(self, position: int) -> Taken:
-        """Return what comes at a position; the positions of a lane must come in order."""
-        if self._lanes is None:
-            return Taken(position, self._epoch, self._reader.read(position))
-        lane, offset = position % self._lanes.lanes, position // self._lanes.lanes
-        if lane not in self._windows:
-            self._windows[lane] = self._lanes.window(lane, read=self._reader.read, will_need=self._reader.will_need)
-        return self._windows[lane].take(offset)
 
     def _deliver(self, taken: Taken, *, position: int, out: Uint8s) -> int:
         """Write a sample's pixels into its row; return its label. Raises: SampleError: bad, or filtered out."""
         if isinstance(taken.found, SampleError):
             raise taken.found
-        # Where shards are drawn with replacement a sample may come twice in an epoch, and shall not look the same.
-        name = f"{taken.number}@{position}" if self._task.state.resampled else taken.number
-        identity = Identity(name=name, number=taken.number, epoch=taken.epoch)
+        identity = self._rows.identity(taken, position=position)
         return decode_sample(taken.found, identity, config=self._task.config, out=out)
 
 
@@ -188,18 +214,18 @@ def decode_sample(stored: StoredSample, identity: Identity, *, config: LoaderCon
     Raises: SampleError: no picture in it, or one that does not decode; kind ``FILTERED``: a hook leaves it out.
         TransformError.
     """
-    view = _view(stored, identity)
+    view = view_of(stored, identity)
     if config.keep is not None and not apply_keep(
         config.keep, view, key=(config.seed, identity.epoch, "keep", identity.name)
     ):
-        raise _filtered(stored)
+        raise filtered(stored)
     _decode_picture(stored, identity, config=config, out=out)
     if config.transform is None:
         return stored.label
     seen = replace(view, image=out)
     made = apply_transform(config.transform, seen, key=(config.seed, identity.epoch, "transform", identity.name))
     if made is None:
-        raise _filtered(stored)
+        raise filtered(stored)
     out[:] = made[0]
     return made[1]
 
@@ -230,7 +256,8 @@ def _decode_picture(stored: StoredSample, identity: Identity, *, config: LoaderC
         ) from error
 
 
-def _view(stored: StoredSample, identity: Identity) -> SampleView:
+def view_of(stored: StoredSample, identity: Identity) -> SampleView:
+    """Return a sample as hooks see it, not yet decoded."""
     return SampleView(
         key=stored.content.key,
         shard=stored.shard,
@@ -247,6 +274,7 @@ def _no_picture(content: Sample, shard: str) -> SampleError:
     return SampleError(shard, reason, key=content.key, offset=content.offset, rule="WDS021", kind="no picture")
 
 
-def _filtered(stored: StoredSample) -> SampleError:
+def filtered(stored: StoredSample) -> SampleError:
+    """Return the error that stands for a sample which a hook leaves out."""
     content = stored.content
     return SampleError(stored.shard, "filtered out", key=content.key, offset=content.offset, kind=FILTERED)

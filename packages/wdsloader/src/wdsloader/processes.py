@@ -95,14 +95,23 @@ def end_processes(processes: list[BaseProcess], *, wait_s: float = 2 * _GRACE_S)
             process.join()
 
 
-def describe_death(processes: list[BaseProcess], *, cause: str) -> str:
-    """Say which processes died, and of what; where none did, what the cause was in other words."""
+def describe_death(processes: list[BaseProcess], *, cause: str, has_worked: bool) -> str:
+    """Say which processes died, and of what; where none did, what the cause was in other words.
+
+    Args: has_worked: anything came from them before.
+    """
     # The broken connection is often noticed before the death that broke it.
     wait([process.sentinel for process in processes], timeout=_GRACE_S)
     dead = [process for process in processes if process.exitcode is not None]
     if not dead:
         return f"a loader worker cannot be reached: {cause}"
-    return "; ".join(f"loader worker (pid {process.pid}) {_cause(process.exitcode)}" for process in dead)
+    text = "; ".join(f"loader worker (pid {process.pid}) {_cause(process.exitcode)}" for process in dead)
+    if not has_worked and any(process.exitcode == 1 for process in dead):
+        text += (
+            " as it started. Each worker imports the program again: put what a script does under "
+            "`if __name__ == '__main__':`, read no script from standard input, or use num_workers=0"
+        )
+    return text
 
 
 def _cause(exitcode: int | None) -> str:

@@ -62,6 +62,7 @@ class Workers:
         self.num_workers = num_workers
         self._processes: list[BaseProcess] = []
         self._taken: list[Part] = []
+        self._has_worked = False
         self._lifeline: Connection | None = None
         self._local: Iterator[Part] | None = None
         self._remote: Iterator[_Envelope | _Failure] | None = None
@@ -110,7 +111,8 @@ class Workers:
         try:
             received = next(self._remote, None)
         except Exception as error:  # a worker that is gone breaks the exchange in many ways; none of them is its own
-            raise WorkerError(describe_death(self._processes, cause=str(error))) from error
+            raise WorkerError(describe_death(self._processes, cause=str(error), has_worked=self._has_worked)) from error
+        self._has_worked = True
         if isinstance(received, _Failure):
             raise received.error
         return None if received is None else replace(received.part, images=received.images.numpy())
