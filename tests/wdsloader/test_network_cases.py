@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import subprocess
 import sys
@@ -13,12 +14,14 @@ import pytest
 
 from shardkit import PatternError, RemoteLimits, build_index
 from tests.helpers.http_server import Misdeed, Server, serve
+from tests.helpers.packed import write_packed
 from tests.helpers.shards import write_samples
 from wdsloader.config import AugmentConfig, LoaderConfig
 from wdsloader.config_cache import CacheConfig
 from wdsloader.dataset import Dataset, open_dataset
 from wdsloader.errors import ConfigError, FetchError
 from wdsloader.streaming import StreamTask, stream_parts
+from wdsloader.torch_adapter import TorchLoader
 
 KEYS = [f"{n:06d}" for n in range(10)]
 CONFIG = LoaderConfig(batch_size=4, image_size=8, augment=AugmentConfig(), tail="ragged", shuffle=False)
@@ -242,3 +245,39 @@ def test_no_default_waits_for_ever() -> None:
     """NET-09."""
     assert 0 < RemoteLimits().connect_s <= 60
     assert 0 < RemoteLimits().read_s <= 120
+
+
+@pytest.mark.slow
+def test_a_limited_cache_stays_within_its_limit_under_four_workers(tmp_path: Path) -> None:
+    """CACHE-06."""
+    write_packed(tmp_path / "far", [10] * 6)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache/notes.txt").write_text("mine")
+    sizes = [path.stat().st_size for path in (tmp_path / "far").glob("*.tar")]
+    limit = 2 * max(sizes) + 8000
+    config = LoaderConfig(batch_size=4, image_size=8, augment=AugmentConfig(), num_workers=4, num_epochs=3, tail="pad")
+    most = [0]
+    with serve(tmp_path / "far") as server:
+        server.ranges = True
+        cache = CacheConfig(folder=tmp_path / "cache", limit_bytes=limit)
+        with (
+            open_dataset([server.url + "/t.manifest.json"], cache=cache) as dataset,
+            TorchLoader(dataset, config) as loader,
+        ):
+            for _ in range(3):
+                found = []
+                for batch in loader:
+                    found += [key for key in batch.keys if key is not None]
+                    most[0] = max(most[0], folder_bytes(tmp_path / "cache"))
+                assert sorted(found) == [f"{100 * shard + n:06d}" for shard in range(6) for n in range(10)]
+    assert most[0] <= limit + 4 * max(sizes)
+    assert folder_bytes(tmp_path / "cache") <= limit
+    assert (tmp_path / "cache/notes.txt").exists()
+
+
+def folder_bytes(folder: Path) -> int:
+    total = 0
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total

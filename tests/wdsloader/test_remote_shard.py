@@ -222,3 +222,17 @@ def test_neither_files_nor_threads_are_left_open(server: Server, tmp_path: Path)
         reader.read(0)
         reader.close()
     wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before + 3)
+
+
+def test_where_bad_samples_are_passed_over_a_damaged_shard_stops_no_other(
+    server: Server, far: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = bytearray((far / "t-00.tar").read_bytes())
+    content[1000] ^= 1
+    server.misdeeds["/t-00.tar"] = [Misdeed(body=bytes(content)), Misdeed(body=bytes(content))]
+    reader = SampleReader(opened(server, tmp_path).table, max_indexes=4, stop_on_damage=False)
+    with pytest.raises(FetchError, match="checksum"):
+        wait_until(lambda: reader.read(0) is None)
+    assert "Samples of it that were delivered may be damaged" in caplog.text
+    assert keys(reader, range(30, 90)) == keys_of(COUNTS)[30:]
+    reader.close()

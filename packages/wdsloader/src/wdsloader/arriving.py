@@ -95,8 +95,9 @@ class ArrivingShard:
 
     def hold(self) -> None:
         """Turn the lock of an unfinished file into that of a reader, once the file has its name."""
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+        with self._changed, contextlib.suppress(OSError):
+            if not self._closed:
+                fcntl.flock(self._descriptor, fcntl.LOCK_SH)
 
     def close(self) -> None:
         """Bring nothing any more; the last thread that is at it closes the file. A second call does nothing."""

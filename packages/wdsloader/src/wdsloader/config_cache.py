@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from wdsloader.errors import ConfigError
 
-__all__ = ["CacheCheck", "CacheConfig", "cache_config"]
+__all__ = ["CacheCheck", "CacheConfig", "cache_config", "temporary_cache"]
 
 _UNITS = {"": 1, "B": 1, **{f"{k}B": 1000**n for n, k in enumerate("KMGT", 1)}}
 _UNITS |= {f"{k}IB": 1024**n for n, k in enumerate("KMGT", 1)}
@@ -75,3 +75,8 @@ def cache_config(folder: Path, *, limit: str | None = None, ignore_query: tuple[
         raise ConfigError(f"cache limit {limit!r}: write it like 200GiB, 500MB or 30%")
     num_bytes = int(float(match[1]) * _UNITS[match[2].upper()])
     return CacheConfig(folder=folder, limit_bytes=num_bytes, ignore_query=ignore_query)
+
+
+def temporary_cache(folder: Path) -> CacheConfig:
+    """Return the settings of a cache that nobody asked for: it takes up no more than half of what is free now."""
+    return CacheConfig(folder=folder, limit_bytes=shutil.disk_usage(folder).free // 2)

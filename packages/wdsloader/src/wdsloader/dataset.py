@@ -31,7 +31,7 @@ from shardkit import (
     read_index,
 )
 from wdsloader.config import OnError
-from wdsloader.config_cache import CacheConfig
+from wdsloader.config_cache import CacheConfig, temporary_cache
 from wdsloader.errors import DatasetError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
 from wdsloader.local_index import Indexed, index_in_reach
@@ -167,7 +167,7 @@ def open_dataset(
     temporary = tempfile.TemporaryDirectory(prefix="wdsloader-", ignore_cleanup_errors=True)
     log.info("no cache folder given: remote shards are kept in %s until this run ends", temporary.name)
     try:
-        fetcher = Fetcher(CacheConfig(folder=Path(temporary.name)), allow_commands=allow_commands)
+        fetcher = Fetcher(temporary_cache(Path(temporary.name)), allow_commands=allow_commands)
         dataset = _open(urls, cache=None, fetcher=fetcher, asked=asked)
     except BaseException:
         temporary.cleanup()

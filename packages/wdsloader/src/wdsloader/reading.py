@@ -21,7 +21,7 @@ class PolicyReader:
     """Reads through a :class:`SampleReader`, which it closes."""
 
     def __init__(self, table: ShardTable, config: LoaderConfig, *, max_indexes: int) -> None:
-        self._reader = SampleReader(table, max_indexes=max_indexes)
+        self._reader = SampleReader(table, max_indexes=max_indexes, stop_on_damage=config.on_error == "stop")
         self._table, self._config = table, config
         self._lost: dict[int, SampleError] = {}
 

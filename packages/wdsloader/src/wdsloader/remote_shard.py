@@ -43,9 +43,12 @@ class RemoteShard:
         self._fill: CacheFill | None = None
         self._seen_to = False
         self._retired = False
+        self._failure: WdsloaderError | None = None
 
     def read_sample(self, offset: int, size: int) -> Sample:
         """Return the sample in these bytes. Raises: FetchError. ShardReadError: they are no one sample."""
+        if self._failure is not None:
+            raise self._failure
         self._open(wait=True)
         arriving, descriptor = self._arriving, self._descriptor
         if arriving is not None:
@@ -112,10 +115,16 @@ class RemoteShard:
         return True
 
     def _try_open(self) -> bool:
+        # Without the lock at first: every read comes here.
+        if self._is_open():
+            return True
         with self._lock:
             if self._retired:
                 return False
-            return self._descriptor is not None or self._arriving is not None or self._open_held() or self._begin()
+            return self._is_open() or self._open_held() or self._begin()
+
+    def _is_open(self) -> bool:
+        return self._descriptor is not None or self._arriving is not None
 
     def _open_held(self) -> bool:
         self._descriptor = self._fetcher.cache.hold(self._wanted)
@@ -161,11 +170,13 @@ class RemoteShard:
         """Have all of a shard brought that is meant for the cache."""
         if not arriving.serves_parts:
             self._fetcher.say_no_parts(self._wanted.url)
+        if self._seen_to:
+            return
         with self._lock:
-            fill = self._fill
-            if fill is not None and not self._seen_to:
-                self._seen_to = True
-                self._threads.later(lambda: self._bring_rest(arriving, fill))
+            fill, seen_to = self._fill, self._seen_to
+            self._seen_to = True
+        if fill is not None and not seen_to:
+            self._threads.later(lambda: self._bring_rest(arriving, fill))
 
     def _bring_rest(self, arriving: ArrivingShard, fill: CacheFill) -> None:
         """Bring one more part of the rest; with the last one, the file gets its name."""
@@ -185,16 +196,19 @@ class RemoteShard:
             if self._fill is not fill:
                 return
             self._fill = None
-            try:
-                fill.publish()
-                arriving.hold()
-            except WdsloaderError as error:
-                # What was read of it was wrong, and perhaps nobody reads it again.
-                self._threads.failure = self._threads.failure or error
-                raise
-            except OSError as error:
-                log.warning("%s: cannot be kept in the cache: %s", mask_url(self._wanted.url), error)
-            finally:
-                fill.close()
+        # Not under the lock: a reader goes on meanwhile, and may even close the shard.
+        try:
+            fill.publish()
+            arriving.hold()
+        except WdsloaderError as error:
+            # What was read of it was wrong, and perhaps nobody reads it again.
+            log.error("%s. Samples of it that were delivered may be damaged", error)  # no traceback
+            self._failure = error
+            self._threads.failure = self._threads.failure or error
+        except OSError as error:
+            log.warning("%s: cannot be kept in the cache: %s", mask_url(self._wanted.url), error)
+        finally:
+            fill.close()
+            with self._lock:
                 if self._retired:
                     self._close()

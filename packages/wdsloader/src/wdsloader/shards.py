@@ -140,10 +140,15 @@ class SampleReader:
     """Reads samples by number, with at most ``max_files`` files open and ``max_indexes`` indexes in memory.
 
     Close it, or use it up: files are closed when their place is needed.
+
+    Args: stop_on_damage: a remote shard that turns out to be another than its record, once all of it is here, ends
+        reading with the next sample, whichever that is; else only with the next one of that shard.
     """
 
-    def __init__(self, table: ShardTable, *, max_indexes: int, max_files: int = 128) -> None:
-        self._table = table
+    def __init__(
+        self, table: ShardTable, *, max_indexes: int, max_files: int = 128, stop_on_damage: bool = True
+    ) -> None:
+        self._table, self._stop_on_damage = table, stop_on_damage
         self._max_indexes, self._max_files = max(1, max_indexes), max(1, max_files)
         if table.fetcher is not None:
             # What is read no more must not be held, or a full cache could not make room; and shards that are fetched
@@ -172,7 +177,7 @@ class SampleReader:
         Raises: SampleError: its bytes are damaged, or not the sample the index names. DatasetError: the index or
             manifest is not this shard's. FetchError.
         """
-        if self._threads.failure is not None:
+        if self._stop_on_damage and self._threads.failure is not None:
             raise self._threads.failure
         number, row = self._table.locate(sample)
         slot = self._slot(number)
