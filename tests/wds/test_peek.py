@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from PIL import Image
+
 from tests.helpers.cli import invoke
 from tests.helpers.packed import write_packed
 from tests.helpers.shards import write_samples
@@ -42,3 +44,14 @@ def test_a_pattern_without_a_match_is_wrong_use(tmp_path: Path) -> None:
 def test_a_wrong_choice_is_named(tmp_path: Path) -> None:
     ended = invoke("peek", write_samples(tmp_path / "s.tar", 2), "--on-error", "pass")
     assert (ended.code, "--on-error pass: choose stop or skip" in ended.stderr) == (2, True)
+
+
+def test_the_sheet_is_a_picture_of_the_augmented_batches_and_replaces_none(tmp_path: Path) -> None:
+    shard = write_samples(tmp_path / "s.tar", 9)
+    args = ("peek", shard, "--batch-size", 3, "--batches", 2, "--image-size", 32, "--sheet", tmp_path / "sheet.png")
+    assert invoke(*args).code == 0
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.size == (3 * 36 + 4, 2 * 36 + 4)
+        assert len(sheet.convert("RGB").getcolors(100_000) or []) > 50
+    again = invoke(*args)
+    assert (again.code, f"{tmp_path}/sheet.png" in again.stderr) == (2, True)

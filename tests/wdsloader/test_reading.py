@@ -164,6 +164,7 @@ class TestLostShards:
         gaps, account = run(open_dataset(patterns, on_error="skip"), CONFIG)
         assert (account.expected, account.delivered, account.replaced) == (28, 21, 7)
         assert account.lost_shards == (str(tmp_path / "t-02.tar"),)
+        assert {fault.cause for fault in account.faults} == {"No such file or directory"}
         lost = {f"{n:06d}" for n in range(200, 207)}
         assert keys(gaps) == [[None if key in lost else key for key in row] for row in keys(whole)]
 
@@ -175,6 +176,8 @@ class TestLostShards:
         _, account = run(dataset, CONFIG)
         assert (account.expected, account.delivered, account.replaced) == (21, 21, 0)
         assert "1 shard missing or damaged" in str(account)
+        with pytest.raises(DatasetError, match=r"s-2.tar: missing or damaged, 1 such shards"):
+            TorchLoader(dataset, replace(CONFIG, on_error="stop"))
         with pytest.raises(SkipLimitError, match="1 shard of unknown length"):
             run(dataset, replace(CONFIG, max_skipped=0))
 
@@ -257,6 +260,9 @@ class TestDamagedShards:
         assert account.by_cause == {
             "no label (WDS022)": 1, "no label (WDS030)": 1, "no picture (WDS021)": 1, "undecodable picture (WDS043)": 1,
         }  # fmt: skip
+        found = open_dataset([str(path)], on_error="skip").label_range()
+        assert found is not None
+        assert (found.lowest, found.highest) == (1, 3)
         with pytest.raises(SampleError, match="'b' at byte 2560: no label"):
             run(open_dataset([str(path)]), replace(CONFIG, on_error="stop", shuffle=False, lanes=None))
 

@@ -30,6 +30,7 @@ from wdsloader.fetch import mask_url
 from wdsloader.hooks import SampleView
 from wdsloader.mixing import MixedDataset, mix
 from wdsloader.samples import SampleStream
+from wdsloader.sheet import batch_sheet
 from wdsloader.source_pipeline import SOURCE_URLS, SourceConfig, default_cache_dir, source_loader
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ __all__ = [
     "Verdict",
     "WdsloaderError",
     "WorkerError",
+    "batch_sheet",
     "cache_config",
     "default_cache_dir",
     "mask_url",

@@ -76,5 +76,6 @@ def require_label(stored: StoredSample) -> None:
 
 def lost_shard(url: str, error: Exception) -> SampleError:
     """Return the error that every sample of a lost shard has."""
-    name = mask_url(url)
-    return SampleError(name, str(error).removeprefix(f"{name}: "), kind=LOST_SHARD)
+    name, system = mask_url(url), error.__cause__ if isinstance(error.__cause__, OSError) else error
+    words = system.strerror if isinstance(system, OSError) else None
+    return SampleError(name, words or str(error).removeprefix(f"{name}: "), kind=LOST_SHARD)

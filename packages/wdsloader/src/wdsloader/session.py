@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from wdsloader.config import LoaderConfig
 from wdsloader.dataset import Dataset
-from wdsloader.errors import ConfigError
+from wdsloader.errors import ConfigError, DatasetError
 from wdsloader.mixing import MixedDataset, MixSchedule
 from wdsloader.plan import LISTED, Plan, first_state
 from wdsloader.state import LoaderState
@@ -18,7 +18,14 @@ log = logging.getLogger(__name__)
 
 
 def order_of(dataset: Dataset | MixedDataset, config: LoaderConfig, *, world_size: int) -> LoaderState:
-    """Return the state at the start of a run. Raises: ConfigError: settings that this dataset has no order for."""
+    """Return the state at the start of a run.
+
+    Raises: ConfigError: settings that this dataset has no order for. DatasetError: shards are missing, and nobody said
+        that they may be.
+    """
+    if config.on_error == "stop" and dataset.lost_shards:
+        lost = dataset.lost_shards
+        raise DatasetError(f"{lost[0]}: missing or damaged, {len(lost)} such shards. Mend them, or set on_error='skip'")
     mixed = isinstance(dataset, MixedDataset)
     if mixed and (config.resampled or not config.shuffle):
         raise ConfigError("a mixture is always shuffled, and every part comes whole: leave shuffle and resampled")

@@ -33,6 +33,9 @@ __all__ = ["Batch", "TorchLoader"]
 
 log = logging.getLogger(__name__)
 
+# The account has all; so many are named in the line at the end of an epoch.
+_NAMED_FAULTS = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
@@ -209,7 +212,8 @@ class TorchLoader:
         account = tally.account()
         clean = not account.replaced and not account.lost_shards
         level = logging.WARNING if not clean else logging.INFO if self.config.on_error == "skip" else logging.DEBUG
-        log.log(level, "%s", account)
+        first = "; ".join(map(str, account.faults[:_NAMED_FAULTS]))
+        log.log(level, "%s%s", account, f". First: {first}" if first else "")
 
     def _batch(self, part: Part, *, position: int) -> Batch:
         return Batch(
