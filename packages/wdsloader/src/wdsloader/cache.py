@@ -53,11 +53,15 @@ class WantedFile:
 
 
 class ShardCache:
-    """The cache in one folder, which is made when first needed. Safe to use from many processes and machines."""
+    """The cache in one folder, which is made when first needed. Safe to use from many processes and machines.
+
+    ``ended``: nothing new is to be fetched into it by this process.
+    """
 
     def __init__(self, config: CacheConfig) -> None:
         self.config = config
         self.folder = config.folder
+        self.ended = False
         self._checked: set[str] = set()
 
     def path_of(self, url: str) -> Path:
@@ -202,6 +206,8 @@ class ShardCache:
     @contextmanager
     def _turn(self, wanted: WantedFile, *, wait: bool) -> Iterator[None]:
         """Be the one who fills the URL's file. Raises: OutputExistsError: another is, and we do not wait."""
+        if self.ended:
+            raise FetchError(mask_url(wanted.url), "the dataset is closed")
         self.folder.mkdir(parents=True, exist_ok=True)
         with exclusive(self.folder, name=self.path_of(wanted.url).name, wait=wait):
             yield

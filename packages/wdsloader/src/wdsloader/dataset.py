@@ -26,17 +26,17 @@ from shardkit import (
     expand_patterns,
     index_path_of,
     manifest_from_json,
-    manifests_in,
     printable,
     read_index,
 )
 from wdsloader.config import OnError
-from wdsloader.config_cache import CacheConfig, temporary_cache
+from wdsloader.config_cache import CacheConfig, remove_folder, temporary_cache
 from wdsloader.errors import DatasetError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
+from wdsloader.folder_manifests import FolderManifests
 from wdsloader.local_index import Indexed, index_in_reach
 from wdsloader.places import as_path, beside, require_allowed
-from wdsloader.shards import ShardEntry, ShardTable, stale
+from wdsloader.shards import ShardEntry, ShardTable
 
 __all__ = ["Dataset", "LabelRange", "open_dataset"]
 
@@ -112,9 +112,9 @@ class Dataset:
     def close(self) -> None:
         """Bring the cache down to its limit, or remove the temporary folder that was one, as the process's end does."""
         if self.table.fetcher is not None:
-            self.table.fetcher.close()
+            self.table.fetcher.end()
         if self._temporary is not None:
-            self._temporary.cleanup()
+            remove_folder(self._temporary)
 
     def __enter__(self) -> Dataset:
         return self
@@ -221,7 +221,7 @@ def _open(urls: Sequence[str], *, cache: CacheConfig | None, fetcher: Fetcher | 
 
 def _list_shards(locations: Iterable[str], fetcher: Fetcher | None, *, skip: bool) -> _Listing:
     """Look up every shard in the manifests: local ones in their folder's, remote ones in the one they were named by."""
-    folders: dict[Path, _Folder] = {}
+    folders: dict[Path, FolderManifests] = {}
     urls: list[str] = []
     records: list[ShardRecord | None] = []
     manifests: dict[str, Manifest] = {}
@@ -237,7 +237,7 @@ def _list_shards(locations: Iterable[str], fetcher: Fetcher | None, *, skip: boo
         else:
             path = Path(location)
             if path.parent not in folders:
-                folders[path.parent] = _Folder(path.parent)
+                folders[path.parent] = FolderManifests(path.parent)
             try:
                 found = folders[path.parent].record_of(path, skip=skip)
             except FileNotFoundError:
@@ -301,47 +301,6 @@ def _remote_manifest(url: str, fetcher: Fetcher) -> Manifest:
         return manifest_from_json(fetcher.read(url))
     except ShardkitError as error:
         raise DatasetError(f"{mask_url(url)}: {error}") from error
-
-
-class _Folder:
-    """What the manifests of one folder say of its shards."""
-
-    def __init__(self, folder: Path) -> None:
-        self._listed: dict[str, list[tuple[Path, Manifest, ShardRecord]]] = {}
-        try:
-            manifests = manifests_in(folder)
-        except ShardkitError as error:
-            raise DatasetError(str(error)) from error
-        for file, manifest in manifests:
-            for record in manifest.shards:
-                self._listed.setdefault(record.name, []).append((file, manifest, record))
-
-    def record_of(self, path: Path, *, skip: bool) -> tuple[Path, Manifest, ShardRecord] | None:
-        """Return (manifest file, manifest, record) of a shard, None where none lists it.
-
-        Args: skip: take the record of a shard that is missing or has another size too: its samples will be passed over.
-
-        Raises: FileNotFoundError. DatasetError: the shard cannot be looked at, or has another size than the manifests
-            that list it say.
-        """
-        listed = self._listed.get(path.name, [])
-        try:
-            num_bytes = path.stat().st_size
-        except OSError as error:
-            if skip and listed:
-                return listed[0]
-            if isinstance(error, FileNotFoundError):
-                raise
-            raise DatasetError(f"{path}: {error.strerror}") from error
-        for entry in listed:
-            if entry[2].num_bytes == num_bytes:
-                return entry
-        if skip and listed:
-            return listed[0]
-        if listed:
-            file, _, record = listed[0]
-            raise stale(str(path), f"has {num_bytes} bytes, {file.name} says {record.num_bytes}")
-        return None
 
 
 def _count(

@@ -103,6 +103,11 @@ class Fetcher:
         self.cache.trim()
         self.pool.close()
 
+    def end(self) -> None:
+        """Close it for good: what still fetches ahead begins nothing any more."""
+        self.cache.ended = True
+        self.close()
+
     def _fill(self, url: str, fill: CacheFill, *, is_kind: Kind) -> None:
         """Write all of a URL, from the start again where it changed on the way."""
         for tries_left in reversed(range(_TRIES_OF_CHANGED)):
