@@ -26,5 +26,5 @@ def require_allowed(locations: Iterable[str], *, allow_commands: bool) -> None:
     """Refuse commands unless they are allowed. Raises: ConfigError."""
     commands = [location for location in locations if is_command(location)]
     if commands and not allow_commands:
-        reason = "a command is run only where commands are allowed. Allow them if you trust it"
+        reason = "a command is run only where commands are allowed. Allow them (--allow-commands) if you trust it"
         raise ConfigError(f"{mask_url(commands[0])}: {reason}")
