@@ -10,6 +10,8 @@ import pytest
 
 # Deadlines fail by chance on a machine that does other work as well; pytest-timeout stops what hangs.
 hypothesis.settings.register_profile("wds", deadline=None, print_blob=True)
+# A thousand examples of every law that sets no number of its own: pytest --hypothesis-profile=thorough
+hypothesis.settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
 hypothesis.settings.load_profile("wds")
 
 # A shell starts what it runs in the background deaf to Ctrl-C, and the processes that tests start inherit that.

@@ -10,11 +10,13 @@ from tests.helpers.shards import write_samples
 __all__ = ["write_packed"]
 
 
-def write_packed(folder: Path, counts: list[int], *, shuffled: bool = False, index: bool = True) -> list[Path]:
+def write_packed(
+    folder: Path, counts: list[int], *, shuffled: bool = False, index: bool = True, size: tuple[int, int] = (20, 16)
+) -> list[Path]:
     """Write shards with their manifest, and their indexes unless told not to."""
     paths, records = [], []
     for number, count in enumerate(counts):
-        path = write_samples(folder / f"t-{number:02d}.tar", count, first=100 * number)
+        path = write_samples(folder / f"t-{number:02d}.tar", count, first=100 * number, size=size)
         made = build_index(path)
         if index:
             write_index(made, Path(index_path_of(str(path))))

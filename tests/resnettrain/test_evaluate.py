@@ -23,7 +23,9 @@ from resnettrain.gpu_augment import normalize
 from resnettrain.numerics import Numerics
 from resnettrain.stop import StopRequest
 from shardkit import iter_samples
+from tests.helpers.damaged import write_with_bad_pictures
 from tests.helpers.picture_sets import PictureSet, make_picture_set, tiny_config
+from tests.helpers.shards import write_samples
 from wdsloader import LoaderConfig, TorchLoader, open_dataset
 
 CPU = Numerics.of(recipe("default").runtime)
@@ -120,3 +122,34 @@ def test_a_checkpoint_is_not_evaluated_on_other_classes(train_set: PictureSet, t
     other = make_picture_set(tmp_path / "val", counts=(6,), split="val", num_classes=3)
     with pytest.raises(DataMismatchError, match="different class lists"):
         evaluate_checkpoint(result.run_dir, [str(other.manifest)])
+
+
+def test_under_skip_a_bad_sample_is_reported_whole_and_no_figure_is_given(tmp_path: Path) -> None:
+    """ORDER.md, 10: evaluation under skip reports the shortfall and fails."""
+    path = write_with_bad_pictures(tmp_path / "s.tar", 12, bad={2, 7})
+    config = with_values(
+        TrainConfig(), {"data": {"batch_size": 5, "num_workers": 0, "on_error": "skip"}, "model": {"image_size": 32}}
+    )
+    with (
+        open_dataset([str(path)], on_error="skip") as dataset,
+        Evaluator(dataset, config, numerics=CPU, num_classes=10) as evaluator,
+        pytest.raises(EvaluationError) as caught,
+    ):
+        evaluator.run(build_model("tiny", num_classes=10, seed=0))
+    message = str(caught.value)
+    assert "10 samples were counted, the dataset has 12. No figure is given." in message
+    assert "2 skipped (2 undecodable picture (WDS040); in 1 shard)" in message
+    assert f"{path}: '000002' at byte " in message
+
+
+def test_under_skip_a_missing_shard_is_no_evaluation_either(tmp_path: Path) -> None:
+    write_samples(tmp_path / "s-0.tar", 5)
+    config = with_values(
+        TrainConfig(), {"data": {"batch_size": 5, "num_workers": 0, "on_error": "skip"}, "model": {"image_size": 32}}
+    )
+    with (
+        open_dataset([str(tmp_path / "s-{0..1}.tar")], on_error="skip") as dataset,
+        Evaluator(dataset, config, numerics=CPU, num_classes=10) as evaluator,
+        pytest.raises(EvaluationError, match="1 shard missing or damaged"),
+    ):
+        evaluator.run(build_model("tiny", num_classes=10, seed=0))

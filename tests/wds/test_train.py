@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.cli import TINY, Ended, invoke, processes_of_session, started_wds, wait_until
+from tests.helpers.damaged import write_with_bad_pictures
 from tests.helpers.picture_sets import PictureSet
 from tests.helpers.shards import jpeg_bytes, write_samples, write_shard
 from tests.wds.conftest import FinishedRun
@@ -339,3 +340,56 @@ def test_a_signal_saves_and_leaves_no_process(
     assert stderr.endswith("Stopped by a signal. Go on: wds train --resume run\n")
     assert checkpoints(tmp_path / "run")
     assert [record["outcome"] for record in records(tmp_path / "run", "end")] == ["interrupted"]
+
+
+# ------------------------------------------------------------------------------------------- what cannot be delivered
+
+
+def test_skipped_samples_are_counted_at_the_end_of_each_epoch_and_of_the_run(tmp_path: Path) -> None:
+    """TRN-06: 31 of 32 samples, and the line '1 skipped'."""
+    shard = write_with_bad_pictures(tmp_path / "s.tar", 32, bad={9})
+    more = ("--set", "model.num_classes=10", "--run-dir", tmp_path / "run", "--epochs", 2, "--on-error", "skip")
+    ended = train("--urls", shard, *more, "--max-skipped", 1)
+    assert ended.code == 0
+    lines = [line for line in ended.stderr.splitlines() if "1 skipped" in line]
+    assert [line.split(": ")[1] for line in lines] == ["epoch 0", "epoch 1"]
+    assert "31 delivered, 1 skipped (1 undecodable picture (WDS040); in 1 shard)" in lines[0]
+    assert "skipped: 2 samples could not be delivered: 2 undecodable picture (WDS040)" in ended.stdout.splitlines()
+    assert records(tmp_path / "run", "end")[0]["skipped"] == 2
+
+
+@pytest.mark.parametrize("limit", ["0", "0.01"])
+def test_more_than_the_limit_ends_the_run_with_1_and_one_line(tmp_path: Path, limit: str) -> None:
+    shard = write_with_bad_pictures(tmp_path / "s.tar", 32, bad={9})
+    more = ("--set", "model.num_classes=10", "--run-dir", tmp_path / "run", "--on-error", "skip")
+    ended = train("--urls", shard, *more, "--max-skipped", limit)
+    assert ended.code == 1
+    assert f"max_skipped={limit}" in ended.stderr.splitlines()[-1]
+    assert f"{shard}: '000009' at byte " in ended.stderr.splitlines()[-1]
+
+
+def test_a_missing_shard_stops_before_the_first_step_unless_skipping_is_asked_for(tmp_path: Path) -> None:
+    """URL-05."""
+    for number in (0, 2):
+        write_samples(tmp_path / f"s-{number}.tar", 16)
+    args = ("--urls", f"{tmp_path}/s-{{0..2}}.tar", "--set", "model.num_classes=10", "--run-dir", tmp_path / "run")
+    stopped = train(*args, "--epochs", 1)
+    assert (stopped.code, f"{tmp_path}/s-1.tar" in stopped.stderr) == (1, True)
+    skipped = train(*args, "--epochs", 1, "--on-error", "skip", "--max-skipped", 1)
+    assert skipped.code == 0
+    assert "32 delivered, 1 shard missing or damaged" in skipped.stderr
+
+
+@pytest.mark.parametrize("value", ["ten", "-1", "1.5"])
+def test_a_limit_that_is_none_is_wrong_use(tmp_path: Path, value: str) -> None:
+    ended = train("--urls", write_samples(tmp_path / "s.tar", 4), "--max-skipped", value)
+    assert ended.code == 2
+
+
+def test_an_epoch_survives_a_validation_set_with_gaps(tmp_path: Path) -> None:
+    write_samples(tmp_path / "s.tar", 16)
+    val = write_with_bad_pictures(tmp_path / "val.tar", 8, bad={3}, first=0)
+    more = ("--set", "model.num_classes=10", "--run-dir", tmp_path / "run", "--on-error", "skip")
+    ended = train("--urls", tmp_path / "s.tar", "--val-urls", val, *more)
+    assert (ended.code, "7 samples were counted, the dataset has 8" in ended.stderr) == (1, True)
+    assert checkpoints(tmp_path / "run") == ["samples-00000000000016.pt"]

@@ -213,11 +213,6 @@ def test_a_pattern_that_matches_nothing_is_an_error(tmp_path: Path) -> None:
         open_dataset([str(tmp_path / "none-*.tar")])
 
 
-def test_a_scheme_that_is_not_read_is_said(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"s3://bucket/a\.tar: 's3:' is not read yet"):
-        open_dataset(["s3://bucket/a.tar"], cache_dir=tmp_path)
-
-
 class TestRemote:
     """ORDER.md, "No index": remote shards are exact with a manifest, openly inexact without."""
 

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from shardkit import RemoteLimits
 from tests.helpers.http_server import Misdeed, Server, serve
 from tests.helpers.shards import write_samples
+from wdsloader.cache import WantedFile
+from wdsloader.config_cache import CacheConfig
 from wdsloader.errors import FetchError
-from wdsloader.fetch import Fetcher, FetchLimits, mask_url
+from wdsloader.fetch import Fetcher, mask_url
 
-QUICK = FetchLimits(connect_s=2, read_s=0.5, retries=2, backoff_s=0.02, longest_wait_s=1)
+QUICK = RemoteLimits(connect_s=2, read_s=0.5, retries=2, backoff_s=0.02, longest_wait_s=1)
 
 
 @pytest.fixture
@@ -26,22 +29,23 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def fetcher(tmp_path: Path) -> Fetcher:
-    return Fetcher(tmp_path / "cache", limits=QUICK)
+    return Fetcher(CacheConfig(folder=tmp_path / "cache"), limits=QUICK)
 
 
 def shard_files(tmp_path: Path) -> list[str]:
-    return [path.name for path in (tmp_path / "cache").glob("*") if path.suffix != ".lock"]
+    return [path.name for path in (tmp_path / "cache").glob("*")]
+
+
+def fetched(fetcher: Fetcher, url: str, *, num_bytes: int | None = None) -> bytes:
+    with fetcher.open(WantedFile(url, num_bytes=num_bytes)) as file:
+        return file.read()
 
 
 def test_a_shard_comes_whole_and_once(server: Server, fetcher: Fetcher, tmp_path: Path) -> None:
-    path = fetcher.local_path(server.url + "/a.tar")
-    assert path.read_bytes() == (tmp_path / "remote/a.tar").read_bytes()
-    assert fetcher.local_path(server.url + "/a.tar") == path
+    for _ in range(2):
+        assert fetched(fetcher, server.url + "/a.tar") == (tmp_path / "remote/a.tar").read_bytes()
     assert server.count("/a.tar") == 1
-
-
-def test_a_local_path_is_left_as_it_is(fetcher: Fetcher) -> None:
-    assert fetcher.local_path("some/folder/a.tar") == Path("some/folder/a.tar")
+    assert [name[24:] for name in sorted(shard_files(tmp_path))] == ["-a.tar", "-a.tar.origin.json"]
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
@@ -49,7 +53,7 @@ def test_a_passing_trouble_is_tried_again_with_one_line_each(
     server: Server, fetcher: Fetcher, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
     server.misdeeds["/a.tar"] = [Misdeed(status=status, body=b"busy")] * 2
-    fetcher.local_path(server.url + "/a.tar")
+    fetched(fetcher, server.url + "/a.tar")
     assert server.count("/a.tar") == 3
     assert len(caplog.records) == 2
     assert f"status {status}; trying again" in caplog.text
@@ -58,7 +62,7 @@ def test_a_passing_trouble_is_tried_again_with_one_line_each(
 def test_a_server_that_asks_for_a_pause_gets_it(server: Server, fetcher: Fetcher) -> None:
     server.misdeeds["/a.tar"] = [Misdeed(status=503, body=b"", headers={"Retry-After": "1"})]
     started = time.monotonic()
-    fetcher.local_path(server.url + "/a.tar")
+    fetched(fetcher, server.url + "/a.tar")
     assert time.monotonic() - started >= 1
 
 
@@ -68,15 +72,14 @@ def test_a_refusal_is_final_at_once_and_names_the_url(
 ) -> None:
     server.misdeeds["/a.tar"] = [Misdeed(status=status, body=b"no")] * 9
     with pytest.raises(FetchError, match=rf"{server.url}/a.tar: status {status}: .*{words}") as caught:
-        fetcher.local_path(server.url + "/a.tar")
+        fetched(fetcher, server.url + "/a.tar")
     assert caught.value.status == status
     assert server.count("/a.tar") == 1
 
 
 def test_a_body_cut_short_is_fetched_again(server: Server, fetcher: Fetcher, tmp_path: Path) -> None:
     server.misdeeds["/a.tar"] = [Misdeed(cut_after=5000)]
-    path = fetcher.local_path(server.url + "/a.tar")
-    assert path.read_bytes() == (tmp_path / "remote/a.tar").read_bytes()
+    assert fetched(fetcher, server.url + "/a.tar") == (tmp_path / "remote/a.tar").read_bytes()
 
 
 def test_a_body_that_stays_short_is_an_error_with_both_lengths(
@@ -85,14 +88,14 @@ def test_a_body_that_stays_short_is_an_error_with_both_lengths(
     whole = (tmp_path / "remote/a.tar").stat().st_size
     server.misdeeds["/a.tar"] = [Misdeed(cut_after=5000)] * 9
     with pytest.raises(FetchError, match=rf"a.tar: 5000 of {whole} bytes.*gave up after 3 tries"):
-        fetcher.local_path(server.url + "/a.tar")
+        fetched(fetcher, server.url + "/a.tar")
     assert shard_files(tmp_path) == []
 
 
 def test_a_server_that_goes_quiet_is_given_up_on(server: Server, fetcher: Fetcher) -> None:
     server.misdeeds["/a.tar"] = [Misdeed(cut_after=5000, stall_s=3)]
     started = time.monotonic()
-    fetcher.local_path(server.url + "/a.tar")
+    fetched(fetcher, server.url + "/a.tar")
     assert time.monotonic() - started < 3
 
 
@@ -102,37 +105,37 @@ def test_a_page_of_html_is_no_shard(server: Server, fetcher: Fetcher, tmp_path: 
     )
     server.misdeeds["/a.tar"] = [page]
     with pytest.raises(FetchError, match="got text/html, not a tar; it begins with '<!doctype html> <title>Sign in"):
-        fetcher.local_path(server.url + "/a.tar")
+        fetched(fetcher, server.url + "/a.tar")
     assert shard_files(tmp_path) == []
 
 
 def test_an_empty_body_is_no_shard(server: Server, fetcher: Fetcher) -> None:
     server.misdeeds["/a.tar"] = [Misdeed(body=b"")]
     with pytest.raises(FetchError, match="not a tar"):
-        fetcher.local_path(server.url + "/a.tar")
+        fetched(fetcher, server.url + "/a.tar")
 
 
 def test_a_shard_of_another_length_than_its_record_is_an_error(
     server: Server, fetcher: Fetcher, tmp_path: Path
 ) -> None:
     with pytest.raises(FetchError, match="the manifest says 1024"):
-        fetcher.local_path(server.url + "/a.tar", num_bytes=1024)
+        fetched(fetcher, server.url + "/a.tar", num_bytes=1024)
     assert shard_files(tmp_path) == []
 
 
 def test_redirects_are_followed_and_a_circle_is_final(server: Server, fetcher: Fetcher) -> None:
     server.misdeeds["/moved.tar"] = [Misdeed(status=302, body=b"", headers={"Location": "/a.tar"})]
-    assert fetcher.local_path(server.url + "/moved.tar").stat().st_size
+    assert fetched(fetcher, server.url + "/moved.tar")
     server.misdeeds["/circle.tar"] = [Misdeed(status=302, body=b"", headers={"Location": "/circle.tar"})] * 30
     with pytest.raises(FetchError, match="circle"):
-        fetcher.local_path(server.url + "/circle.tar")
+        fetched(fetcher, server.url + "/circle.tar")
     assert server.count("/circle.tar") == 6
 
 
 def test_credentials_go_to_their_host_and_to_no_other(tmp_path: Path, server: Server, fetcher: Fetcher) -> None:
     with serve(tmp_path / "remote") as elsewhere:
         server.misdeeds["/far.tar"] = [Misdeed(status=302, body=b"", headers={"Location": elsewhere.url + "/a.tar"})]
-        fetcher.local_path(server.url.replace("//", "//user:SECRET123@") + "/far.tar")
+        fetched(fetcher, server.url.replace("//", "//user:SECRET123@") + "/far.tar")
         assert server.requests[0].authorization == "Basic dXNlcjpTRUNSRVQxMjM="
         assert elsewhere.requests[0].authorization is None
 
@@ -144,8 +147,8 @@ def test_secrets_appear_in_no_message_no_log_line_and_no_file_name(
     url = server.url.replace("//", "//user:SECRET123@") + "/a.tar?X-Amz-Signature=SECRET456&part=1"
     server.misdeeds["/a.tar"] = [Misdeed(status=503, body=b""), Misdeed(cut_after=10), Misdeed(status=403, body=b"")]
     with pytest.raises(FetchError) as caught:
-        fetcher.local_path(url)
-    fetcher.local_path(url)
+        fetched(fetcher, url)
+    fetched(fetcher, url)
     told = str(caught.value) + repr(caught.value) + caplog.text + "".join(shard_files(tmp_path))
     assert "SECRET" not in told
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
@@ -156,7 +159,7 @@ def test_a_host_that_does_not_answer_is_an_error_without_the_secret(fetcher: Fet
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/a.tar?token=SECRET123"
         with pytest.raises(FetchError, match=r"token=\*\*\*: NewConnectionError.*gave up after 3 tries") as caught:
-            fetcher.local_path(url)
+            fetched(fetcher, url)
     assert "SECRET" not in str(caught.value)
 
 
@@ -175,8 +178,9 @@ def test_masking_keeps_what_is_no_secret(url: str, masked: str) -> None:
 
 
 def test_a_fetcher_that_was_used_can_be_sent_to_another_process(server: Server, fetcher: Fetcher) -> None:
-    path = fetcher.local_path(server.url + "/a.tar")
-    assert pickle.loads(pickle.dumps(fetcher)).local_path(server.url + "/a.tar") == path
+    assert fetched(fetcher, server.url + "/a.tar") == fetched(
+        pickle.loads(pickle.dumps(fetcher)), server.url + "/a.tar"
+    )
 
 
 def test_a_document_that_is_no_json_is_refused(server: Server, fetcher: Fetcher) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,14 +9,16 @@ import pytest
 
 from shardkit import Sample, SampleKey
 from tests.helpers.shards import jpeg_bytes, write_samples, write_shard
+from wdsloader.assembly import Assembler, Part
 from wdsloader.config import AugmentConfig, LoaderConfig
 from wdsloader.dataset import Dataset, open_dataset
 from wdsloader.errors import SampleError
 from wdsloader.order import EpochOrder
-from wdsloader.pipeline import LaneWindow, Part, WorkerTask, put_together, worker_parts
+from wdsloader.pipeline import WorkerTask, find_good_row, worker_parts
 from wdsloader.plan import Plan
 from wdsloader.shards import StoredSample
 from wdsloader.state import LoaderState
+from wdsloader.windows import LaneWindow
 
 TRAINING = LoaderConfig(batch_size=8, image_size=12, augment=AugmentConfig(), num_epochs=2)
 
@@ -48,7 +51,10 @@ def task_of(
 
 def batches(task: WorkerTask, *, num_workers: int = 1) -> list[Part]:
     workers = [worker_parts(replace(task, worker=worker, num_workers=num_workers)) for worker in range(num_workers)]
-    return [put_together(parts, num_rows=task.plan.rows(parts[0].position)) for parts in zip(*workers, strict=True)]
+    assembler = Assembler(find_good=partial(find_good_row, task))
+    return [
+        assembler.assemble(parts, num_rows=task.plan.rows(parts[0].position)) for parts in zip(*workers, strict=True)
+    ]
 
 
 def test_batches_are_bit_identical_for_any_number_of_workers(dataset: Dataset) -> None:
@@ -159,8 +165,8 @@ class TestLaneWindow:
         read: list[int] = []
         window = self.window(read)
         taken = [window.take(offset) for offset in range(35)]
-        assert [number for number, _ in taken] == self.order.samples(1, first=0, stop=35).tolist()
-        assert [stored.content.key for _, stored in taken] == [str(number) for number, _ in taken]
+        assert [came.number for came in taken] == self.order.samples(1, first=0, stop=35).tolist()
+        assert all(came.found.content.key == str(came.number) for came in taken if isinstance(came.found, StoredSample))
         assert read == self.order.merged(1, first=0, stop=35).tolist()
 
     def test_at_most_a_block_waits(self) -> None:
@@ -173,6 +179,6 @@ class TestLaneWindow:
     def test_after_a_resume_it_reads_only_what_was_not_delivered(self) -> None:
         read: list[int] = []
         window = self.window(read)
-        taken = [window.take(offset)[0] for offset in range(13, 16)]
+        taken = [window.take(offset).number for offset in range(13, 16)]
         assert taken == self.order.samples(1, first=13, stop=16).tolist()
         assert sorted(read) == sorted(taken)

@@ -137,17 +137,6 @@ def test_more_workers_than_lanes_are_not_used() -> None:
     assert plan_of(100, 6, lanes=LISTED).usable_workers(16) == 6
 
 
-def test_a_rank_without_a_sample_in_the_last_batch_repeats_its_last_one() -> None:
-    plan = plan_of(9, 8, lanes=4, layout=(1, 2))
-    assert plan.positions(8)[0] >= plan.num_samples
-    assert plan.filler(8) == 7
-    assert plan.filler(0) is None
-
-
-def test_a_rank_without_any_sample_has_nothing_to_repeat() -> None:
-    assert plan_of(1, 8, lanes=4, layout=(1, 2)).filler(0) is None
-
-
 @pytest.mark.parametrize("position", [-4, 101, 6])
 def test_a_position_where_no_batch_starts_cannot_be_resumed(position: int) -> None:
     with pytest.raises(ConfigError, match=f"position {position}"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.shards import write_samples
+from wdsloader.processes import warn_of_little_shared_memory
 
 pytestmark = pytest.mark.slow  # each process imports torch, and so does its fork server
 
@@ -125,3 +127,78 @@ def test_a_stop_signal_to_the_group_while_the_fork_server_starts_leaves_it_alive
         command, capture_output=True, text=True, start_new_session=True, env=env, timeout=60, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+UNGUARDED = """
+import sys
+from wdsloader import LoaderConfig, TorchLoader, open_dataset
+loader = TorchLoader(open_dataset([sys.argv[1]]), LoaderConfig(batch_size=4, image_size=8, num_workers=1))
+print(sum(len(batch.keys) for batch in loader))
+"""
+
+
+def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=60, check=False)
+
+
+def test_a_script_without_its_main_guard_is_told_so_in_the_last_line(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "s.tar", 40)
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    ended = run_python(str(tmp_path / "script.py"), str(path))
+    last = ended.stderr.splitlines()[-1]
+    assert ended.returncode == 1
+    assert last.startswith("wdsloader.errors.WorkerError: loader worker (pid ")
+    assert "under `if __name__ == '__main__':`" in last
+
+
+def test_a_notebook_needs_no_main_guard(tmp_path: Path) -> None:
+    """As in a notebook, the main module here is no file that a worker could import again."""
+    path = write_samples(tmp_path / "s.tar", 40)
+    ended = run_python("-c", UNGUARDED, str(path))
+    assert (ended.stdout, ended.stderr) == ("40\n", "")
+
+
+BREAKS = """
+import multiprocessing, os, sys
+from wdsloader import LoaderConfig, TorchLoader, open_dataset
+
+def held():
+    return len(os.listdir("/proc/self/fd")), len(multiprocessing.active_children())
+
+if __name__ == "__main__":
+    dataset = open_dataset([sys.argv[1]])
+    for num_workers in (0, 2):
+        with TorchLoader(dataset, LoaderConfig(batch_size=3, image_size=8, num_workers=num_workers)) as loader:
+            seen = []
+            for _ in range(200):
+                for batch in loader:
+                    break
+                seen.append(held())
+            assert max(abs(a - b) for a, b in zip(seen[9], seen[-1])) <= 2, (seen[9], seen[-1])
+    for _ in range(20):
+        loader = TorchLoader(dataset, LoaderConfig(batch_size=3, image_size=8, num_workers=1))
+        next(iter(loader))
+        seen.append(held())
+        del loader
+    assert max(abs(a - b) for a, b in zip(seen[-10], seen[-1])) <= 2, (seen[-10], seen[-1])
+"""
+
+
+def test_files_and_children_do_not_grow_with_early_breaks(tmp_path: Path) -> None:
+    """TRN-12: 200 times."""
+    path = write_samples(tmp_path / "s.tar", 40)
+    (tmp_path / "script.py").write_text(BREAKS)
+    ended = run_python(str(tmp_path / "script.py"), str(path))
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_too_little_shared_memory_is_a_warning_with_both_figures(caplog: pytest.LogCaptureFixture) -> None:
+    """TRN-07."""
+    warn_of_little_shared_memory(needed_bytes=1)
+    assert not caplog.records
+    warn_of_little_shared_memory(needed_bytes=1 << 60)
+    (record,) = caplog.records
+    assert re.match(r"/dev/shm has \d+ MiB free, and batches on their way need 1099511627776 MiB", record.message)
+    assert "--shm-size" in record.message

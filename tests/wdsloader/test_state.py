@@ -13,15 +13,15 @@ STATE = LoaderState(digest="d1", seed=3, epoch=2, position=640, lanes=64, spans_
 def test_a_state_is_a_small_dict_of_plain_values() -> None:
     state = STATE.to_dict()
     assert state == {
-        "version": 1, "digest": "d1", "seed": 3, "epoch": 2, "position": 640,
+        "version": 2, "resampled": None, "cut": "epoch", "digest": "d1", "seed": 3, "epoch": 2, "position": 640,
         "lanes": 64, "spans_per_lane": 4, "block": 32, "batch": 128,
     }  # fmt: skip
     assert LoaderState.from_dict(state) == STATE
 
 
 def test_a_state_of_another_version_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"version 2.*reads version 1"):
-        LoaderState.from_dict(STATE.to_dict() | {"version": 2})
+    with pytest.raises(ConfigError, match=r"version 3.*reads versions 1 and 2"):
+        LoaderState.from_dict(STATE.to_dict() | {"version": 3})
 
 
 def test_a_dict_that_is_no_state_is_refused_with_the_keys_at_fault() -> None:

@@ -15,12 +15,15 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
+from wds.bench import bench
+from wds.cache import cache_app
 from wds.console import print_error, setup_logging
 from wds.demo import demo
 from wds.index import index
 from wds.inspect import inspect
 from wds.make_shards import make_shards
 from wds.patterns import GreedyCommand
+from wds.peek import peek
 from wds.repair import repair
 from wds.reshard import reshard
 from wds.run_plan import run_plan
@@ -142,11 +145,14 @@ _mount("inspect", inspect)
 _mount("validate", validate, cls=GreedyCommand)
 _mount("index", index)
 _mount("stats", stats)
+_mount("peek", peek)
+_mount("bench", bench)
 _mount("repair", repair)
 _mount("reshard", reshard)
 _mount("train", train, cls=GreedyCommand)
 _mount("eval", evaluate)
 _mount("demo", demo)
+app.add_typer(cache_app, name="cache")
 
 
 @app.callback()

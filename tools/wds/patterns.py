@@ -39,13 +39,13 @@ def without_stdin(patterns: Sequence[str]) -> list[str]:
     return [shard for pattern in patterns for shard in (expand_patterns(["-"]) if pattern == "-" else [pattern])]
 
 
-def expand_existing(patterns: Sequence[str]) -> list[str]:
-    """Return the shards that the patterns name.
+def expand_existing(patterns: Sequence[str], *, on_error: str = "stop") -> list[str]:
+    """Return the shards that the patterns name; with "skip" some local ones may be missing.
 
     Raises: PatternError: nothing matches. DatasetError: some local shards are missing; all of them are named.
     """
     shards, missing = _expand(patterns)
-    if missing:
+    if missing and on_error == "stop":
         raise _missing(missing, total=len(shards))
     return shards
 

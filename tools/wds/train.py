@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,10 +36,14 @@ def train(
     max_steps: opt.MaxSteps = None,
     max_updates: opt.MaxUpdates = None,
     cache_dir: opt.CacheDir = None,
+    cache_limit: opt.CacheLimit = None,
+    allow_commands: opt.AllowCommands = None,
     run_dir: opt.RunDir = None,
     resume: opt.Resume = None,
     seed: opt.Seed = None,
     exact: opt.Exact = None,
+    on_error: opt.OnError = None,
+    max_skipped: opt.MaxSkipped = None,
     device: opt.Device = None,
     config: opt.ConfigFile = None,
     overrides: opt.Set = None,
@@ -49,7 +54,7 @@ def train(
 
     Precedence: flag, then --set, then --config, then the recipe; with --resume, the run's own settings in its place.
     """
-    from resnettrain import resolve_config, to_mapping, to_toml
+    from resnettrain import resolve_config
 
     flags = {
         "data.urls": without_stdin([*(urls or []), *(patterns or [])]) or None,
@@ -57,7 +62,11 @@ def train(
         "data.batch_size": batch_size,
         "data.num_workers": workers,
         "data.cache_dir": cache_dir,
+        "data.cache_limit": cache_limit,
+        "data.allow_commands": allow_commands,
         "data.exact": exact,
+        "data.on_error": on_error,
+        "data.max_skipped": max_skipped,
         "model.name": model,
         "model.image_size": image_size,
         "optim.lr": lr,
@@ -71,12 +80,8 @@ def train(
     settings = resolve_config(
         recipe_name=recipe, file=config, overrides=overrides or (), flags=flags, base=_settings_of(resume)
     )
-    if dry_run and as_json:
-        print_json(to_mapping(settings))
-    elif dry_run:
-        print_line(to_toml(settings).rstrip())
-    else:
-        _run(settings, resume=resume, as_json=as_json)
+    act = _show if dry_run else partial(_run, resume=resume)
+    act(settings, as_json=as_json)
 
 
 def evaluate(
@@ -86,6 +91,7 @@ def evaluate(
     batch_size: opt.BatchSize = None,
     workers: opt.Workers = None,
     cache_dir: opt.CacheDir = None,
+    on_error: opt.OnError = None,
     device: opt.Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -96,20 +102,19 @@ def evaluate(
         "data.batch_size": batch_size,
         "data.num_workers": workers,
         "data.cache_dir": cache_dir,
+        "data.on_error": on_error,
         "runtime.device": device,
     }
     settings = resolve_config(base=_settings_in(checkpoint), flags=flags)
     named = without_stdin([*(urls or []), *(patterns or [])]) or list(settings.data.val_urls)
     if not named:
         raise ConfigError(f"{checkpoint}: the run had no validation shards. Give --urls PATTERN.")
-    expand_existing(named)
+    expand_existing(named, on_error=settings.data.on_error)
     from resnettrain import evaluate_checkpoint
 
     view = RunView(quiet=as_json)
     try:
-        result = evaluate_checkpoint(
-            checkpoint, named, overrides=settings, cache_dir=settings.data.cache_dir, progress=view
-        )
+        result = evaluate_checkpoint(checkpoint, named, overrides=settings, progress=view)
     finally:
         view.close()
     if as_json:
@@ -133,6 +138,16 @@ def _settings_in(checkpoint: Path) -> TrainConfig:
     return resume_config(checkpoint)
 
 
+def _show(settings: TrainConfig, *, as_json: bool) -> None:
+    """Print the settings as they would be used."""
+    from resnettrain import to_mapping, to_toml
+
+    if as_json:
+        print_json(to_mapping(settings))
+    else:
+        print_line(to_toml(settings).rstrip())
+
+
 def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
     """Train, show how it goes, say how it ended, and exit with 128 + signal where a signal ended it."""
     import resnettrain
@@ -141,7 +156,7 @@ def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
         raise resnettrain.ConfigError("no shards are named. Give --urls PATTERN")
     # What can be refused without torch is refused before it is imported.
     for named in filter(None, (settings.data.urls, settings.data.val_urls)):
-        expand_existing(named)
+        expand_existing(named, on_error=settings.data.on_error)
     by_source = settings.data.pipeline == "source"
     view = RunView(source_format=by_source and not as_json, quiet=as_json)
     try:
@@ -171,6 +186,9 @@ def _print_result(result: TrainResult) -> None:
             f"validation: top-1 {result.val.top1:.4f}, top-5 {result.val.top5:.4f}, loss {result.val.loss:.4f} "
             f"on {result.val.count} samples"
         )
+    if result.skipped:
+        causes = ", ".join(f"{count} {cause}" for cause, count in result.skipped.items())
+        print_line(f"skipped: {sum(result.skipped.values())} samples could not be delivered: {causes}")
     if result.checkpoint is not None:
         print_line(f"checkpoint: {result.checkpoint}")
 
@@ -185,6 +203,7 @@ def _as_document(result: TrainResult) -> dict[str, object]:
         "loss": result.loss,
         "top1": result.top1,
         "val": None if result.val is None else _figures(result.val),
+        "skipped": dict(result.skipped),
         "seconds": result.seconds,
         "images_per_s": result.images_per_s,
         "wait_s": result.wait_s,

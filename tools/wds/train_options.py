@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "AllowCommands",
     "BatchSize",
     "CacheDir",
+    "CacheLimit",
     "ConfigFile",
     "Device",
     "DryRun",
@@ -18,10 +20,12 @@ __all__ = [
     "Exact",
     "ImageSize",
     "LearningRate",
+    "MaxSkipped",
     "MaxSteps",
     "MaxUpdates",
     "Model",
     "MorePatterns",
+    "OnError",
     "RecipeName",
     "Resume",
     "RunDir",
@@ -31,6 +35,15 @@ __all__ = [
     "ValUrls",
     "Workers",
 ]
+
+
+def _count_or_share(text: str) -> int | float:
+    """Return a whole number as a count, one with a point as a share. Raises: typer.BadParameter."""
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a count (100) nor a share (0.01)") from None
+
 
 _PATTERN = "names, {000000..001281}, <000000..001281>, globs, @list, a folder, a manifest; local or http(s)"
 
@@ -83,11 +96,37 @@ MaxSteps = Annotated[
 ]
 MaxUpdates = Annotated[int | None, typer.Option("--max-updates", help="Stop after so many optimizer steps.")]
 CacheDir = Annotated[Path | None, typer.Option("--cache-dir", help="Keep fetched shards here.")]
+CacheLimit = Annotated[
+    str | None,
+    typer.Option("--cache-limit", metavar="SIZE", help="Of --cache-dir: a size (200GiB) or a share of the disk (30%)."),
+]
+AllowCommands = Annotated[
+    bool | None, typer.Option("--allow-commands", help="Run what `pipe:COMMAND` names, and read the shard it writes.")
+]
 RunDir = Annotated[Path | None, typer.Option("--run-dir", show_default="runs/TIME-RECIPE", help="Run folder.")]
 Resume = Annotated[Path | None, typer.Option("--resume", help="Go on from a checkpoint, or a run folder's newest.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Of weights, order and augmentation.")]
 Exact = Annotated[
     bool | None, typer.Option("--exact", help="Refuse shards without an index rather than stream them inexactly.")
+]
+OnError = Annotated[
+    str | None,
+    typer.Option(
+        "--on-error",
+        metavar="stop|skip",
+        help="What a sample or shard that cannot be delivered does: stop the run, or be masked and counted.  "
+        "Default: stop.",
+    ),
+]
+MaxSkipped = Annotated[
+    float | None,
+    typer.Option(
+        "--max-skipped",
+        metavar="N|SHARE",
+        parser=_count_or_share,
+        help="With --on-error skip: stop when an epoch has more of them; a count (100) or a share (0.01).  "
+        "Default: 0.01.",
+    ),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings as TOML and stop.")]

@@ -5,18 +5,22 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
 
 from shardkit import CheckOptions, RemoteError, check_shards
-from shardkit.remote.stream import open_remote
+from shardkit.errors import RemoteChangedError
+from shardkit.remote.patience import RemoteLimits
+from shardkit.remote.stream import RemotePool, RemoteStream, open_remote
 from shardkit.tar.byte_source import open_source
 from tests.helpers.http_server import Misdeed, serve
 from tests.helpers.shards import rules_in, sample_members, tar_bytes, write_samples
 
+QUICK = RemoteLimits(connect_s=2, read_s=0.5, retries=1, backoff_s=0.01)
 DATA = tar_bytes(sample_members(5))
 
 
@@ -45,14 +49,64 @@ def test_a_shard_that_a_store_lacks_is_named(store: fsspec.AbstractFileSystem) -
         pass
 
 
-def test_a_store_that_breaks_off_is_a_failure_and_no_end(
+class Flaky:
+    """What a store's own method does, with a number of failures before."""
+
+    def __init__(self, method: Callable[..., Any], errors: list[Exception | bytes]) -> None:
+        self.method, self.errors, self.asked = method, errors, [0]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.asked.append(kwargs.get("start") or 0)
+        trouble = self.errors.pop(0) if self.errors else None
+        if isinstance(trouble, Exception):
+            raise trouble
+        return self.method(*args, **kwargs) if trouble is None else trouble
+
+
+def read_all(stream: RemoteStream) -> bytes:
+    return b"".join(iter(lambda: stream.read(4096), b""))
+
+
+def test_a_store_that_breaks_off_is_asked_again_at_the_byte_where_it_broke(
+    store: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.pipe("/s/a.tar", DATA)
+    flaky = Flaky(store.cat_file, [DATA[:5000], OSError("reset"), DATA[5000:9000], TimeoutError("slow")])
+    monkeypatch.setattr(store, "cat_file", flaky)
+    with open_remote("memory://s/a.tar", limits=QUICK) as stream:
+        assert read_all(stream) == DATA
+        assert stream.failure is None
+    assert flaky.asked == [0, 0, 5000, 5000, 9000, 9000]
+    assert f"a.tar: 5000 of {len(DATA)} bytes, then OSError: reset; trying again (1 tries left)" in caplog.text
+
+
+def test_a_store_that_stays_short_is_a_failure_and_no_end(
     store: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.pipe("/s/a.tar", DATA)
-    monkeypatch.setattr(type(store), "size", lambda self, path: len(DATA) + 1)
-    with open_source("memory://s/a.tar") as source:
-        assert source.take(1 << 30) == DATA
-        assert source.broken == f"got {len(DATA)} of {len(DATA) + 1} bytes"
+    monkeypatch.setattr(store, "info", lambda path: {"name": path, "size": len(DATA) + 1, "type": "file"})
+    with open_remote("memory://s/a.tar", limits=QUICK) as stream:
+        assert read_all(stream) == DATA
+        assert stream.failure is not None
+        assert stream.failure.startswith(f"{len(DATA)} of {len(DATA) + 1} bytes, then nothing came")
+
+
+def test_a_file_of_a_store_that_changes_meanwhile_is_never_mixed(store: fsspec.AbstractFileSystem) -> None:
+    store.pipe("/s/a.tar", DATA * 300)
+    with open_remote("memory://s/a.tar", limits=QUICK) as stream:
+        assert stream.read(4096)
+        store.pipe("/s/a.tar", b"\1" + DATA * 300)
+        read_all(stream)
+        assert isinstance(stream.error, RemoteChangedError)
+
+
+def test_a_part_of_a_file_is_asked_for_by_its_bytes(store: fsspec.AbstractFileSystem) -> None:
+    store.pipe("/s/a.tar", DATA)
+    pool = RemotePool(QUICK)
+    part = pool.open_part("memory://s/a.tar", first=512, stop=1536)
+    assert (part.first, part.num_bytes, read_all(part)) == (512, len(DATA), DATA[512:1536])
+    again = pool.open_part("memory://s/a.tar", first=0, stop=512, version=part.version)
+    assert read_all(again) == DATA[:512]
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from shardkit import RemoteError
-from shardkit.remote.web import WebLimits, WebStream
+from shardkit import RemoteChangedError, RemoteError
+from shardkit.remote.patience import RemoteLimits
+from shardkit.remote.web import WebStream
+from shardkit.remote.web_request import WebPool
 from tests.helpers.http_server import Misdeed, Server, serve
 from tests.helpers.shards import write_samples
 
-QUICK = WebLimits(connect_s=2, read_s=0.5, retries=2, backoff_s=0.02, longest_wait_s=1)
+QUICK = WebPool(RemoteLimits(connect_s=2, read_s=0.5, retries=2, backoff_s=0.02, longest_wait_s=1))
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def content(server: Server, tmp_path: Path) -> bytes:
 
 
 def read_all(url: str) -> tuple[bytes, WebStream]:
-    stream = WebStream(url, limits=QUICK)
+    stream = WebStream(url, pool=QUICK)
     try:
         return b"".join(iter(lambda: stream.read(4096), b"")), stream
     finally:
@@ -63,7 +65,7 @@ def test_a_server_that_asks_for_a_pause_gets_it(server: Server) -> None:
 def test_trouble_that_stays_is_an_error_that_says_how_often_it_was_tried(server: Server) -> None:
     server.misdeeds["/a.tar"] = [Misdeed(status=503, body=b"busy")] * 9
     with pytest.raises(RemoteError, match=r"status 503 \(gave up after 3 tries\)"):
-        WebStream(server.url + "/a.tar", limits=QUICK)
+        WebStream(server.url + "/a.tar", pool=QUICK)
     assert server.count("/a.tar") == 3
 
 
@@ -72,7 +74,7 @@ def test_a_refusal_is_final_at_once_and_names_the_url(server: Server, status: in
     """NET-04, NET-05."""
     server.misdeeds["/a.tar"] = [Misdeed(status=status, body=b"no")] * 9
     with pytest.raises(RemoteError, match=rf"{server.url}/a.tar: status {status}: .*{words}"):
-        WebStream(server.url + "/a.tar", limits=QUICK)
+        WebStream(server.url + "/a.tar", pool=QUICK)
     assert server.count("/a.tar") == 1
 
 
@@ -110,13 +112,47 @@ def test_a_body_that_never_goes_on_ends_with_what_it_had_and_names_both_counts(s
     assert stream.failure.endswith("(gave up after 3 tries)")
 
 
-def test_a_server_that_goes_on_with_nothing_is_given_up_on(server: Server, content: bytes) -> None:
+def test_a_server_that_always_breaks_at_the_same_byte_is_given_up_on(server: Server, content: bytes) -> None:
     server.ranges = True
-    server.misdeeds["/a.tar"] = [Misdeed(cut_after=5000), *[Misdeed(cut_after=0)] * 9]
+    server.misdeeds["/a.tar"] = [Misdeed(cut_after=5000), *[Misdeed(cut_after=0)] * 99]
     data, stream = read_all(server.url + "/a.tar")
     assert data == content[:5000]
-    assert str(stream.failure).endswith("(gave up after 3 tries)")
+    assert "gave up after 3 tries" in str(stream.failure)
     assert server.count("/a.tar") == 3
+
+
+def test_a_part_is_asked_for_alone_and_mends_itself(server: Server, content: bytes) -> None:
+    server.ranges = True
+    server.misdeeds["/a.tar"] = [Misdeed(cut_after=100)]
+    stream = WebStream(server.url + "/a.tar", pool=QUICK, first=1024, stop=2048)
+    assert (stream.first, stream.num_bytes) == (1024, len(content))
+    assert b"".join(iter(lambda: stream.read(4096), b"")) == content[1024:2048]
+    assert [request.range for request in server.requests] == ["bytes=1024-2047", "bytes=1124-2047"]
+
+
+def test_a_server_without_ranges_answers_a_part_with_the_whole(server: Server, content: bytes) -> None:
+    """NET-11."""
+    stream = WebStream(server.url + "/a.tar", pool=QUICK, first=1024, stop=2048)
+    assert stream.first == 0
+    assert b"".join(iter(lambda: stream.read(4096), b"")) == content
+
+
+def test_a_part_of_another_state_is_refused(server: Server, content: bytes, tmp_path: Path) -> None:
+    server.ranges = True
+    stream = WebStream(server.url + "/a.tar", pool=QUICK, first=0, stop=1024)
+    (tmp_path / "a.tar").write_bytes(content[::-1])
+    with pytest.raises(RemoteChangedError):
+        WebStream(server.url + "/a.tar", pool=QUICK, first=1024, stop=2048, version=stream.version)
+
+
+def test_a_connection_serves_one_body_after_the_other(server: Server) -> None:
+    pool = WebPool(RemoteLimits(retries=0))
+    for _ in range(3):
+        stream = WebStream(server.url + "/a.tar", pool=pool)
+        while stream.read(4096):
+            pass
+        stream.close()
+    assert server.connections == 1
 
 
 def test_a_server_that_goes_quiet_is_left_and_asked_again(server: Server, content: bytes) -> None:
@@ -147,7 +183,7 @@ def test_a_page_in_place_of_a_file_is_named_with_its_beginning(server: Server) -
     page = b"<!DOCTYPE html><html><title>Sign in</title></html>"
     server.misdeeds["/a.tar"] = [Misdeed(body=page, headers={"Content-Type": "text/html; charset=utf-8"})]
     with pytest.raises(RemoteError, match=r"got text/html, not a tar; it begins with '<!DOCTYPE html><html><title>"):
-        WebStream(server.url + "/a.tar", limits=QUICK)
+        WebStream(server.url + "/a.tar", pool=QUICK)
 
 
 def test_a_tar_that_a_server_calls_a_page_is_a_tar(server: Server, content: bytes) -> None:
@@ -179,14 +215,14 @@ def test_a_circle_of_redirects_is_left_after_five(server: Server) -> None:
     """NET-10."""
     server.misdeeds["/a.tar"] = [Misdeed(status=302, body=b"", headers={"Location": "/a.tar"})] * 20
     with pytest.raises(RemoteError, match="redirected in a circle"):
-        WebStream(server.url + "/a.tar", limits=QUICK)
+        WebStream(server.url + "/a.tar", pool=QUICK)
     assert server.count("/a.tar") == 6
 
 
 def test_a_redirect_to_a_file_is_not_followed(server: Server) -> None:
     server.misdeeds["/a.tar"] = [Misdeed(status=302, body=b"", headers={"Location": "file:" + "///etc/passwd"})]
     with pytest.raises(RemoteError, match="no usable URL"):
-        WebStream(server.url + "/a.tar", limits=QUICK)
+        WebStream(server.url + "/a.tar", pool=QUICK)
 
 
 def test_no_secret_is_in_any_message(server: Server, caplog: pytest.LogCaptureFixture) -> None:
@@ -195,9 +231,9 @@ def test_no_secret_is_in_any_message(server: Server, caplog: pytest.LogCaptureFi
     server.misdeeds["/a.tar"] = [Misdeed(cut_after=600)] * 9
     stream = read_all(url)[1]
     with pytest.raises(RemoteError) as refused:
-        WebStream(url.replace("a.tar", "none.tar"), limits=QUICK)
+        WebStream(url.replace("a.tar", "none.tar"), pool=QUICK)
     with pytest.raises(RemoteError) as unreachable:
-        WebStream("http://me:SECRET@127.0.0.1:1/a.tar?sig=SECRET", limits=QUICK)
+        WebStream("http://me:SECRET@127.0.0.1:1/a.tar?sig=SECRET", pool=QUICK)
     texts = (str(stream.failure), str(refused.value), str(unreachable.value), caplog.text)
     assert all(texts)
     assert not any("SECRET" in text for text in texts)

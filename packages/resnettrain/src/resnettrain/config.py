@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from resnettrain.errors import ConfigError
+from wdsloader import CacheConfig, cache_config
 
 __all__ = [
     "AugmentConfig",
@@ -36,22 +37,41 @@ class DataConfig:
     """Where samples come from.
 
     `pipeline` "lanes" is wdsloader's exact order, "source" the source's own webdataset code. `batch_size` is per rank.
+    `on_error` "skip" passes over samples that cannot be delivered, until more than `max_skipped` of an epoch were: a
+    number of samples, or a share of the epoch. `cache_limit` is a size (`200GiB`) or a share of the disk (`30%`);
+    `cache_ignore_query` names fields of a URL's query that do not tell one shard from another (`X-Amz-*`).
     """
 
     urls: tuple[str, ...] = ()
     val_urls: tuple[str, ...] = ()
     cache_dir: Path | None = None
+    cache_limit: str | None = None
+    cache_ignore_query: tuple[str, ...] = ()
+    allow_commands: bool = False
     pipeline: Literal["lanes", "source"] = "lanes"
     batch_size: int = 64
     num_workers: int = 2
     lanes: int | None = None
     exact: bool = False
+    on_error: Literal["stop", "skip"] = "stop"
+    max_skipped: int | float = 0.01
 
     def __post_init__(self) -> None:
         _at_least("data.batch_size", self.batch_size, low=1)
         _at_least("data.num_workers", self.num_workers, low=0)
         if self.lanes is not None:
             _at_least("data.lanes", self.lanes, low=1)
+        if self.cache_dir is None and self.cache_limit is not None:
+            raise ConfigError("data.cache_limit: there is no cache to limit. Give data.cache_dir (--cache-dir) too.")
+        self.cache()
+        if self.max_skipped < 0 or (isinstance(self.max_skipped, float) and self.max_skipped > 1):
+            raise ConfigError(f"data.max_skipped: {self.max_skipped} must be a count from 0 up or a share in 0.0..1.0.")
+
+    def cache(self) -> CacheConfig | None:
+        """Return where fetched shards are kept; None: in a folder of this run. Raises: wdsloader.ConfigError."""
+        if self.cache_dir is None:
+            return None
+        return cache_config(self.cache_dir, limit=self.cache_limit, ignore_query=self.cache_ignore_query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,12 +24,13 @@ from resnettrain.numerics import Numerics, global_switches
 from resnettrain.progress import Progress, ValProgress, silent
 from resnettrain.state import config_of, identity_of
 from resnettrain.stop import StopRequest
-from wdsloader import Dataset, LoaderConfig, TorchLoader, open_dataset
+from wdsloader import Dataset, EpochAccount, LoaderConfig, TorchLoader, open_dataset
 
 __all__ = ["EvalResult", "Evaluator", "evaluate_checkpoint", "require_label_range", "require_same_classes"]
 
 # A report of progress costs nothing beside a batch; ten a second are enough for a bar.
 _PROGRESS_S = 0.1
+_NAMED_CAUSES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,9 @@ class Evaluator:
                 num_workers=config.data.num_workers,
                 augment=None,
                 exact=True,
+                # To the end in any case: what is missing is reported whole, and no figure is given.
+                on_error=config.data.on_error,
+                max_skipped=1.0,
             ),
         )
 
@@ -112,10 +116,13 @@ class Evaluator:
 
     def _result(self, totals: Totals, *, seconds: float) -> EvalResult:
         loss, correct1, correct5, count = totals.read()
-        expected = self._num_samples
-        if count != expected:
+        expected, account = self._num_samples, self._loader.account
+        lost = () if account is None else account.lost_shards
+        if count != expected or lost:
+            missing = "" if account is None else f" {account}; first {_first_causes(account)}."
             raise EvaluationError(
                 f"{self._name}: {count:.0f} samples were counted, the dataset has {expected}. No figure is given."
+                f"{missing}"
             )
         return EvalResult(
             top1=correct1 / count,
@@ -128,12 +135,15 @@ class Evaluator:
         )
 
 
+def _first_causes(account: EpochAccount) -> str:
+    return "; ".join([*map(str, account.faults), *account.lost_shards][:_NAMED_CAUSES])
+
+
 def evaluate_checkpoint(
     checkpoint: Path,
     urls: Sequence[str],
     *,
     overrides: TrainConfig | None = None,
-    cache_dir: Path | None = None,
     progress: Progress = silent,
 ) -> EvalResult:
     """Return the figures of a checkpoint (a file, or a run folder's newest) on a dataset, as validation gave them.
@@ -150,7 +160,7 @@ def evaluate_checkpoint(
     model.load_state_dict(content["model"])
     with (
         global_switches(numerics, threads=config.runtime.threads),
-        open_dataset(urls, cache_dir=cache_dir, exact=True) as dataset,
+        open_dataset(urls, cache=config.data.cache(), exact=True, on_error=config.data.on_error) as dataset,
     ):
         require_same_classes(identity.classes, dataset.classes, names=(str(path), dataset.urls[0]))
         with Evaluator(dataset, config, numerics=numerics, num_classes=identity.num_classes) as evaluator:

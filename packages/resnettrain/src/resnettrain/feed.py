@@ -6,6 +6,7 @@ on a device a wrong one is a crash without a name.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -40,10 +41,14 @@ class DeviceBatch:
 
 
 class Feed(Protocol):
-    """What the loop draws from. `epoch_batches` and `epoch_samples` are None where nobody knows the length."""
+    """What the loop draws from. `epoch_batches` and `epoch_samples` are None where nobody knows the length.
+
+    `skipped` counts the samples of all epochs so far that could not be delivered, by cause.
+    """
 
     epoch_batches: int | None
     epoch_samples: int | None
+    skipped: Counter[str]
 
     def epoch(self) -> Iterator[DeviceBatch]:
         """Hand out the rest of the current epoch; the next call begins the next one."""
@@ -83,8 +88,11 @@ class LanesFeed:
                 lanes=config.data.lanes,
                 augment=CropConfig(scale=augment.scale, ratio=augment.ratio, flip=augment.flip),
                 exact=config.data.exact,
+                on_error=config.data.on_error,
+                max_skipped=config.data.max_skipped,
             ),
         )
+        self.skipped: Counter[str] = Counter()
         self._numerics, self._num_classes = numerics, num_classes
         try:
             self.epoch_batches: int | None = len(self._loader)
@@ -99,6 +107,7 @@ class LanesFeed:
     def epoch(self) -> Iterator[DeviceBatch]:
         """Hand out the rest of the current epoch; the next call begins the next one."""
         for batch in self._loader:
+            self.skipped.update(fault.label for fault in batch.faults)
             yield to_device(batch, numerics=self._numerics, num_classes=self._num_classes)
 
     def position(self) -> dict[str, Any] | None:
@@ -122,6 +131,7 @@ class SourceFeed:
             image_size=config.model.image_size,
         )
         self._loader = source_loader(source)
+        self.skipped: Counter[str] = Counter()
         self._numerics, self._num_classes = numerics, num_classes
         self.epoch_batches: int | None = source.epoch_batches
         self.epoch_samples: int | None = source.epoch_batches * source.batch_size

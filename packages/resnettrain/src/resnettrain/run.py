@@ -153,7 +153,14 @@ def _training_set(config: TrainConfig, stack: ExitStack) -> Dataset | None:
     if config.data.pipeline == "source":
         return None
     data = config.data
-    return stack.enter_context(open_dataset(data.urls, cache_dir=data.cache_dir, exact=data.exact))
+    return stack.enter_context(_open(data.urls, config, exact=data.exact))
+
+
+def _open(urls: tuple[str, ...], config: TrainConfig, *, exact: bool) -> Dataset:
+    data = config.data
+    return open_dataset(
+        urls, cache=data.cache(), allow_commands=data.allow_commands, exact=exact, on_error=data.on_error
+    )
 
 
 def _identity(config: TrainConfig, dataset: Dataset | None) -> Identity:
@@ -191,7 +198,7 @@ def _evaluator(
 ) -> Evaluator | None:
     if not config.data.val_urls:
         return None
-    val = stack.enter_context(open_dataset(config.data.val_urls, cache_dir=config.data.cache_dir, exact=True))
+    val = stack.enter_context(_open(config.data.val_urls, config, exact=True))
     if dataset is not None:
         _require_apart(dataset, val)
     require_same_classes(identity.classes, val.classes, names=(config.data.urls[0], val.urls[0]))
@@ -317,6 +324,7 @@ def _require_heeded(config: TrainConfig) -> None:
         "augment": config.augment != AugmentConfig(),
         "data.lanes": config.data.lanes is not None,
         "data.exact": config.data.exact,
+        "data.on_error": config.data.on_error != "stop",
     }
     names = ", ".join(name for name, said in unheeded.items() if said)
     if names:

@@ -189,7 +189,10 @@ def _typed(path: str, value: Any, *, hint: Any) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         inner = [item for item in arguments if item is not type(None)]
-        return None if value is None else _typed(path, value, hint=inner[0])
+        if value is None and len(inner) < len(arguments):
+            return None
+        # Of several kinds of number the value's own.
+        return _typed(path, value, hint=type(value) if type(value) in inner else inner[0])
     if origin is Literal:
         if value not in arguments or not isinstance(value, str):
             raise ConfigError(f"{path}: {value!r} must be one of {', '.join(map(str, arguments))}.")

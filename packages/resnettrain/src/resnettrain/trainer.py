@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import signal
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from resnettrain.config import TrainConfig
-from resnettrain.errors import DataMismatchError
+from resnettrain.errors import DataMismatchError, EvaluationError
 from resnettrain.evaluate import EvalResult
 from resnettrain.metrics import weighted_loss
 from resnettrain.numerics import Numerics, global_switches
@@ -34,7 +35,7 @@ class TrainResult:
 
     `loss` and `top1` are the means of the last steps, None before the first; `val` is the last validation. `seconds`
     counts from when the run was open; of it `wait_s`, `val_s` and `save_s` went to data, validation and checkpoints.
-    `images_per_s` leaves the last two out.
+    `images_per_s` leaves the last two out. `skipped` counts the samples that could not be delivered, by cause.
     """
 
     outcome: Outcome
@@ -46,6 +47,7 @@ class TrainResult:
     loss: float | None
     top1: float | None
     val: EvalResult | None
+    skipped: Mapping[str, int]
     best_top1: float | None
     seconds: float
     wait_s: float
@@ -160,7 +162,12 @@ def _close_epoch(run: Run, *, ending: Outcome | None) -> Outcome | None:
         _report(run, lr=run.optimizer.param_groups[0]["lr"])
     if run.evaluator is not None:
         begin = run.meter.now()
-        result = run.evaluator.run(run.model, progress=run.progress, stop=run.stop)
+        try:
+            result = run.evaluator.run(run.model, progress=run.progress, stop=run.stop)
+        except EvaluationError:
+            # The epoch's work is not the validation set's fault.
+            run.save()
+            raise
         run.val_s += run.meter.now() - begin
         if result is None:
             return "interrupted"
@@ -234,6 +241,7 @@ def _end(run: Run, outcome: Outcome, *, number: int | None, seconds: float) -> T
         loss=loss,
         top1=top1,
         val=run.val,
+        skipped=dict(sorted(run.feed.skipped.items())),
         best_top1=run.state.best_top1,
         seconds=seconds,
         wait_s=run.meter.total_wait_s,
@@ -251,6 +259,7 @@ def _end(run: Run, outcome: Outcome, *, number: int | None, seconds: float) -> T
             "top1": top1,
             "images_per_s": result.images_per_s,
             "wait_share": min(1.0, result.wait_s / training_s),
+            "skipped": sum(result.skipped.values()),
             "seconds": seconds,
         },
     )

@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from shardkit.atomic import (
-    atomic_file,
-    remove_leftovers,
-    write_atomically,
-)
-from shardkit.check.rules import (
-    RULES,
-    Finding,
-    Rule,
-    Severity,
-    find_rule,
-)
-from shardkit.check.together import (
-    SetOptions,
-    check_together,
-)
-from shardkit.check.validate import (
-    CheckOptions,
-    ShardReport,
-    check_shards,
-)
+from shardkit.atomic import atomic_file, exclusive, remove_leftovers, write_atomically
+from shardkit.check.rules import RULES, Finding, Rule, Severity, find_rule
+from shardkit.check.together import SetOptions, check_together
+from shardkit.check.validate import CheckOptions, ShardReport, check_shards
 from shardkit.errors import (
     ExportError,
     IndexFileError,
@@ -32,6 +15,7 @@ from shardkit.errors import (
     PatternError,
     PictureError,
     PlanFileError,
+    RemoteChangedError,
     RemoteError,
     ReportError,
     ShardkitError,
@@ -44,33 +28,14 @@ from shardkit.errors import (
     WorkerDiedError,
     printable,
 )
-from shardkit.fake_imagenet import (
-    FakeImageNet,
-)
-from shardkit.index.catalog import (
-    Catalog,
-    CatalogOptions,
-    catalog_shards,
-)
-from shardkit.index.exports import (
-    WidsShard,
-    dali_index,
-    dali_name,
-    read_sizes,
-    sizes_json,
-    wids_json,
-)
-from shardkit.index.indexing import (
-    IndexedShard,
-    IndexOptions,
-    index_shards,
-    keys_in_several,
-)
-from shardkit.index.listing import (
-    common_prefix,
-    read_classes,
-)
+from shardkit.fake_imagenet import FakeImageNet
+from shardkit.index.catalog import Catalog, CatalogOptions, catalog_shards
+from shardkit.index.damaged import Salvage, salvage_index
+from shardkit.index.exports import WidsShard, dali_index, dali_name, read_sizes, sizes_json, wids_json
+from shardkit.index.indexing import IndexedShard, IndexOptions, index_shards, keys_in_several
+from shardkit.index.listing import common_prefix, read_classes
 from shardkit.index.shard_index import (
+    INDEX_SUFFIX,
     ShardIndex,
     build_index,
     file_checksum,
@@ -80,27 +45,10 @@ from shardkit.index.shard_index import (
     read_index,
     write_index,
 )
-from shardkit.index.table import (
-    TABLE_COLUMNS,
-    PictureLooks,
-    read_columns,
-    sample_rows,
-    table_writer,
-)
-from shardkit.keys import (
-    SampleKey,
-    picture_extension,
-    split_name,
-)
-from shardkit.labels import (
-    parse_label,
-)
-from shardkit.locations import (
-    is_command,
-    is_url,
-    mask_url,
-    mask_urls,
-)
+from shardkit.index.table import TABLE_COLUMNS, PictureLooks, read_columns, sample_rows, table_writer
+from shardkit.keys import LABEL_EXTENSION, SampleKey, picture_extension, split_name
+from shardkit.labels import parse_label
+from shardkit.locations import is_command, is_url, is_web, mask_url, mask_urls, scheme_of
 from shardkit.manifest import (
     MANIFEST_SUFFIX,
     Manifest,
@@ -111,87 +59,25 @@ from shardkit.manifest import (
     read_manifest,
     write_manifest,
 )
-from shardkit.packing.config import (
-    PLAN_SUFFIX,
-    PackConfig,
-    existing_output,
-    require_apart,
-)
-from shardkit.packing.layout import (
-    ShardPlan,
-    ShardSize,
-    parse_shard_size,
-    plan_shards,
-    planned_bytes,
-)
-from shardkit.packing.pack import (
-    pack,
-    prepare,
-    run_plan,
-)
-from shardkit.packing.plan import (
-    Slice,
-    WrittenPlan,
-    parse_slice,
-    plan_of,
-    read_plan,
-    reopen_source,
-    write_plan,
-)
-from shardkit.packing.recode import (
-    Recode,
-    recode_sample,
-)
-from shardkit.packing.writer import (
-    ShardWriter,
-)
-from shardkit.pictures import (
-    MAX_PIXELS,
-    PictureFacts,
-    decode_rgb,
-    load,
-    open_picture,
-    picture_facts,
-    to_rgb,
-)
-from shardkit.repair.mending import (
-    Change,
-)
-from shardkit.repair.quarantine import (
-    change_document,
-)
-from shardkit.repair.repair import (
-    RepairConfig,
-    RepairReport,
-    repair_shards,
-)
-from shardkit.seeded import (
-    seeded_permutation,
-    seeded_words,
-)
-from shardkit.shardspec import (
-    expand_braces,
-    expand_patterns,
-)
-from shardkit.show.class_names import (
-    class_names,
-)
-from shardkit.show.contact_sheet import (
-    contact_sheet,
-)
-from shardkit.show.report import (
-    html_report,
-)
-from shardkit.show.summary import (
-    Extent,
-    ShardSummary,
-    combined,
-)
-from shardkit.show.tiles import (
-    Tile,
-    TileOptions,
-    tiles_of,
-)
+from shardkit.packing.config import PLAN_SUFFIX, PackConfig, existing_output, require_apart
+from shardkit.packing.layout import ShardPlan, ShardSize, parse_shard_size, plan_shards, planned_bytes
+from shardkit.packing.pack import pack, prepare, run_plan
+from shardkit.packing.plan import Slice, WrittenPlan, parse_slice, plan_of, read_plan, reopen_source, write_plan
+from shardkit.packing.recode import Recode, recode_sample
+from shardkit.packing.writer import ShardWriter
+from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
+from shardkit.remote.patience import RemoteLimits
+from shardkit.remote.stream import RemotePool, RemoteStream
+from shardkit.repair.mending import Change
+from shardkit.repair.quarantine import change_document
+from shardkit.repair.repair import RepairConfig, RepairReport, repair_shards
+from shardkit.seeded import Key, seeded_permutation, seeded_words
+from shardkit.shardspec import expand_braces, expand_patterns
+from shardkit.show.class_names import class_names
+from shardkit.show.contact_sheet import contact_sheet
+from shardkit.show.report import html_report
+from shardkit.show.summary import Extent, ShardSummary, combined
+from shardkit.show.tiles import Tile, TileOptions, tiles_of
 from shardkit.sources import (
     Columns,
     FakeSource,
@@ -209,20 +95,13 @@ from shardkit.sources import (
     open_table,
     parse_labels,
 )
-from shardkit.statistics.statistics import (
-    Distribution,
-    Statistics,
-    StatisticsOptions,
-    measure_shards,
-    measure_table,
-)
-from shardkit.tar.reader import (
-    Sample,
-    ShardFile,
-    iter_samples,
-)
+from shardkit.statistics.statistics import Distribution, Statistics, StatisticsOptions, measure_shards, measure_table
+from shardkit.tar.header import begins_archive
+from shardkit.tar.reader import Sample, ShardFile, iter_samples, parse_sample
 
 __all__ = [
+    "INDEX_SUFFIX",
+    "LABEL_EXTENSION",
     "MANIFEST_SUFFIX",
     "MAX_PIXELS",
     "PLAN_SUFFIX",
@@ -244,6 +123,7 @@ __all__ = [
     "IndexFileError",
     "IndexOptions",
     "IndexedShard",
+    "Key",
     "Manifest",
     "ManifestError",
     "OutputExistsError",
@@ -255,11 +135,16 @@ __all__ = [
     "PictureLooks",
     "PlanFileError",
     "Recode",
+    "RemoteChangedError",
     "RemoteError",
+    "RemoteLimits",
+    "RemotePool",
+    "RemoteStream",
     "RepairConfig",
     "RepairReport",
     "ReportError",
     "Rule",
+    "Salvage",
     "Sample",
     "SampleKey",
     "Selection",
@@ -293,6 +178,7 @@ __all__ = [
     "WorkerDiedError",
     "WrittenPlan",
     "atomic_file",
+    "begins_archive",
     "build_index",
     "catalog_shards",
     "change_document",
@@ -306,6 +192,7 @@ __all__ = [
     "dali_name",
     "dataset_digest",
     "decode_rgb",
+    "exclusive",
     "existing_output",
     "expand_braces",
     "expand_patterns",
@@ -318,6 +205,7 @@ __all__ = [
     "index_state",
     "is_command",
     "is_url",
+    "is_web",
     "iter_samples",
     "keys_in_several",
     "load",
@@ -336,6 +224,7 @@ __all__ = [
     "pack",
     "parse_label",
     "parse_labels",
+    "parse_sample",
     "parse_shard_size",
     "parse_slice",
     "picture_extension",
@@ -357,7 +246,9 @@ __all__ = [
     "repair_shards",
     "require_apart",
     "run_plan",
+    "salvage_index",
     "sample_rows",
+    "scheme_of",
     "seeded_permutation",
     "seeded_words",
     "sizes_json",

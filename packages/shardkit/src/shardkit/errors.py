@@ -15,6 +15,7 @@ __all__ = [
     "PatternError",
     "PictureError",
     "PlanFileError",
+    "RemoteChangedError",
     "RemoteError",
     "ReportError",
     "ShardReadError",
@@ -103,18 +104,26 @@ class UnknownRuleError(ShardkitError, ValueError):
 
 
 class RemoteError(ShardkitError, OSError):
-    """A shard elsewhere that cannot be read: its location, shown without secrets, and why."""
+    """A shard elsewhere that cannot be read: its location, shown without secrets, and why.
 
-    def __init__(self, location: str, reason: str) -> None:
+    Attributes: location; reason; status: of HTTP, also where a store says the same in its own way; None without one.
+    """
+
+    def __init__(self, location: str, reason: str, *, status: int | None = None) -> None:
         super().__init__(location, reason)
         self.location = location
         self.reason = self.strerror = reason
+        self.status = status
 
     def __str__(self) -> str:
         return f"{printable(mask_url(self.location))}: {self.reason}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return RemoteError, (self.location, self.reason)
+        return functools.partial(type(self), self.location, self.reason, status=self.status), ()
+
+
+class RemoteChangedError(RemoteError):
+    """A shard elsewhere that is not the one it was when reading began."""
 
 
 class WorkerDiedError(ShardkitError):

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from wdsloader.account import EpochAccount, Fault, merge_accounts
+from wdsloader.bench import Delivery, StageTimes, Verdict, measure_delivery, measure_stages, verdict_of
+from wdsloader.cache import ShardCache
+from wdsloader.cache_entries import CacheEntry
 from wdsloader.config import AugmentConfig, LoaderConfig
+from wdsloader.config_cache import CacheConfig, cache_config
 from wdsloader.dataset import Dataset, LabelRange, open_dataset
 from wdsloader.errors import (
     ConfigError,
@@ -16,10 +21,16 @@ from wdsloader.errors import (
     FetchError,
     NoLengthError,
     SampleError,
+    SkipLimitError,
+    TransformError,
     WdsloaderError,
     WorkerError,
 )
 from wdsloader.fetch import mask_url
+from wdsloader.hooks import SampleView
+from wdsloader.mixing import MixedDataset, mix
+from wdsloader.samples import SampleStream
+from wdsloader.sheet import batch_sheet
 from wdsloader.source_pipeline import SOURCE_URLS, SourceConfig, default_cache_dir, source_loader
 
 if TYPE_CHECKING:
@@ -29,22 +40,42 @@ __all__ = [
     "SOURCE_URLS",
     "AugmentConfig",
     "Batch",
+    "CacheConfig",
+    "CacheEntry",
     "ConfigError",
     "Dataset",
     "DatasetError",
+    "Delivery",
+    "EpochAccount",
+    "Fault",
     "FetchError",
     "LabelRange",
     "LoaderConfig",
+    "MixedDataset",
     "NoLengthError",
     "SampleError",
+    "SampleStream",
+    "SampleView",
+    "ShardCache",
+    "SkipLimitError",
     "SourceConfig",
+    "StageTimes",
     "TorchLoader",
+    "TransformError",
+    "Verdict",
     "WdsloaderError",
     "WorkerError",
+    "batch_sheet",
+    "cache_config",
     "default_cache_dir",
     "mask_url",
+    "measure_delivery",
+    "measure_stages",
+    "merge_accounts",
+    "mix",
     "open_dataset",
     "source_loader",
+    "verdict_of",
 ]
 
 

@@ -8,10 +8,14 @@ from typing import Literal, get_args
 
 from shardkit import MAX_PIXELS
 from wdsloader.errors import ConfigError
+from wdsloader.hooks import Keep, Transform
 
-__all__ = ["AugmentConfig", "LoaderConfig", "Tail"]
+__all__ = ["AugmentConfig", "Cut", "LoaderConfig", "OnError", "Tail"]
 
 Tail = Literal["drop", "pad", "ragged"]
+OnError = Literal["stop", "skip"]
+Cut = Literal["epoch", "run"]
+Labels = Literal["required", "optional"]
 
 # The pictures of a larger batch fit no memory: 2.5 TB at 224 pixels.
 _MAX_BATCH = 2**24
@@ -44,6 +48,14 @@ class LoaderConfig:
     is the order as listed. ``augment=None`` is the evaluation geometry: short side to image_size * 256 / 224, centre
     crop. ``num_epochs=None`` goes on for ever. ``stream_buffer``: samples in the shuffle buffer of the inexact mode,
     which ``exact=True`` makes an error. ``num_workers=0`` works in this process.
+
+    ``on_error="skip"`` masks the row of a sample that cannot be delivered, until more than ``max_skipped`` of an epoch
+    were: a number of samples (int), or a share of the epoch (float); each rank counts its own. ``labels="required"``
+    makes a sample without an integer label one that cannot be delivered; "optional" gives it the label -1.
+
+    ``keep`` decides before a picture is decoded whether its sample is wanted; ``transform`` changes its pixels
+    afterwards (``hooks``). ``resampled`` draws shards with replacement for epochs of ``epoch_samples`` samples.
+    ``cut="run"`` cuts the lanes once a run, so that a worker keeps its shards from epoch to epoch.
     """
 
     batch_size: int
@@ -60,24 +72,53 @@ class LoaderConfig:
     exact: bool = False
     stream_buffer: int = 1000
     max_pixels: int = MAX_PIXELS
+    on_error: OnError = "stop"
+    max_skipped: int | float = 0.01
+    labels: Labels = "required"
+    keep: Keep | None = None
+    transform: Transform | None = None
+    resampled: bool = False
+    epoch_samples: int | None = None
+    cut: Cut = "epoch"
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "image_size", "spans_per_lane", "stream_buffer", "max_pixels"):
             _require_at_least(1, name, value=getattr(self, name))
         if self.batch_size > _MAX_BATCH:
             raise ConfigError(f"batch_size={self.batch_size}: must be at most {_MAX_BATCH}")
-        for name in ("num_epochs", "lanes", "block"):
+        for name in ("num_epochs", "lanes", "block", "epoch_samples"):
             if getattr(self, name) is not None:
                 _require_at_least(1, name, value=getattr(self, name))
         for name in ("seed", "num_workers"):
             _require_at_least(0, name, value=getattr(self, name))
-        if self.tail not in get_args(Tail):
-            raise ConfigError(f"tail={self.tail!r}: choose one of {', '.join(get_args(Tail))}")
+        for name, choices in (("tail", Tail), ("on_error", OnError), ("labels", Labels), ("cut", Cut)):
+            if getattr(self, name) not in get_args(choices):
+                raise ConfigError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(get_args(choices))}")
+        _require_skips(self.max_skipped)
+        self._require_resampled()
+
+    def _require_resampled(self) -> None:
+        """Refuse half of a resampled epoch: drawing with replacement has no end, and a length needs the drawing."""
+        if self.resampled and self.epoch_samples is None:
+            raise ConfigError("resampled=True draws for ever: say in epoch_samples how many samples an epoch has")
+        if self.epoch_samples is not None and not self.resampled:
+            raise ConfigError(
+                f"epoch_samples={self.epoch_samples} goes with resampled=True: else an epoch is all samples"
+            )
+        if not self.shuffle and (self.resampled or self.cut == "run"):
+            raise ConfigError("shuffle=False is the order as listed: leave resampled and cut as they are")
 
 
 def _require_at_least(least: int, name: str, *, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigError(f"{name}={value!r}: must be an integer of at least {least}")
+
+
+def _require_skips(limit: int | float) -> None:
+    """Check a limit: a count from 0 up, or a share in [0, 1]."""
+    fits = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0
+    if not fits and not (isinstance(limit, float) and 0 <= limit <= 1):
+        raise ConfigError(f"max_skipped={limit!r}: must be a count (an integer from 0 up) or a share (0.0 to 1.0)")
 
 
 def _require_range(name: str, pair: tuple[float, float], *, limit: float) -> None:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import urljoin
 
 import numpy as np
 
@@ -27,16 +26,18 @@ from shardkit import (
     expand_patterns,
     index_path_of,
     index_state,
-    is_url,
     manifest_from_json,
-    manifests_in,
     printable,
     read_index,
 )
+from wdsloader.config import OnError
+from wdsloader.config_cache import CacheConfig, remove_folder, temporary_cache
 from wdsloader.errors import DatasetError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
-from wdsloader.local_index import checked_index, find_index, say_unsure
-from wdsloader.shards import ShardEntry, ShardTable, stale
+from wdsloader.folder_manifests import FolderManifests
+from wdsloader.local_index import Indexed, index_in_reach, say_unsure
+from wdsloader.places import as_path, beside, require_allowed
+from wdsloader.shards import ShardEntry, ShardTable
 
 __all__ = ["Dataset", "LabelRange", "open_dataset"]
 
@@ -63,7 +64,7 @@ class Dataset:
     ``urls``: paths and URLs in listed order. ``counts``: samples of each, None in the inexact mode. ``digest``: the
     identity of the data, None likewise. ``classes``: their names in the order of their numbers, None unless manifests
     have them for every shard. ``packed_shuffled``: whether manifests say so of every shard. ``table``: what workers
-    need.
+    need. ``on_error``: as opened. ``lost_shards``: under "skip", those not there whose samples nobody counted.
     """
 
     urls: tuple[str, ...]
@@ -72,6 +73,8 @@ class Dataset:
     table: ShardTable
     classes: tuple[str, ...] | None = None
     packed_shuffled: bool = False
+    on_error: OnError = "stop"
+    lost_shards: tuple[str, ...] = ()
     _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -87,6 +90,8 @@ class Dataset:
     def label_range(self) -> LabelRange | None:
         """Return the smallest and the largest label; -1 is a sample without one. None: remote, or no counts.
 
+        Under ``on_error="skip"`` what will be passed over is left out: bad shards and samples, those without a label.
+
         Reads the index of every shard: 2.3 s for 1,282 shards of 1,000 samples (n=2, 2 shared x86-64 cores, warm).
         Raises: DatasetError: an index that cannot be read.
         """
@@ -94,17 +99,23 @@ class Dataset:
             return None
         found: list[tuple[int, str]] = []
         for entry in self.table.entries:
-            index = _index_of(entry)
-            if index.num_samples:
-                rows = (int(np.argmin(index.labels)), int(np.argmax(index.labels)))
+            index = _index_of(entry, skip=self.on_error == "skip")
+            readable = [] if index is None else _rows_with_labels(index, entry, skip=self.on_error == "skip")
+            if index is not None and readable:
+                labels = index.labels[readable]
+                rows = (readable[int(np.argmin(labels))], readable[int(np.argmax(labels))])
                 found += ((int(index.labels[r]), f"{entry.url}: '{printable(index.keys[r])}'") for r in rows)
+        if not found:
+            return None
         lowest, highest = min(found, key=lambda label: label[0]), max(found, key=lambda label: label[0])
         return LabelRange(lowest=lowest[0], lowest_at=lowest[1], highest=highest[0], highest_at=highest[1])
 
     def close(self) -> None:
-        """Remove the temporary folder of remote shards, where there is one. The end of the process does it too."""
+        """Bring the cache down to its limit, or remove the temporary folder that was one, as the process's end does."""
+        if self.table.fetcher is not None:
+            self.table.fetcher.end()
         if self._temporary is not None:
-            self._temporary.cleanup()
+            remove_folder(self._temporary)
 
     def __enter__(self) -> Dataset:
         return self
@@ -120,70 +131,106 @@ class _Listing:
     urls: tuple[str, ...]
     records: tuple[ShardRecord | None, ...]
     manifests: dict[str, Manifest]
+    lost: tuple[str, ...] = ()
 
 
-def open_dataset(patterns: Sequence[str], *, cache_dir: Path | None = None, exact: bool = False) -> Dataset:
-    """Return the dataset that the patterns name: paths, http(s) URLs, braces, ``<a..b>``, globs, ``@list``, manifests.
+def open_dataset(
+    patterns: Sequence[str],
+    *,
+    cache_dir: Path | None = None,
+    cache: CacheConfig | None = None,
+    allow_commands: bool = False,
+    exact: bool = False,
+    on_error: OnError = "stop",
+) -> Dataset:
+    """Return the dataset that the patterns name: paths, URLs, braces, ``<a..b>``, globs, ``@list``, manifests.
 
+    URLs: http(s), and those of stores for which there is a package (s3, gs, az, hf).
     Args:
         cache_dir: where remote shards are kept; None: a temporary folder for this run.
+        cache: all settings of where they are kept, in place of ``cache_dir``.
+        allow_commands: run commands (``pipe:cat a.tar``) whose output is a shard.
         exact: refuse a dataset whose sample counts are not known.
-    Raises: PatternError: nothing matches. DatasetError: shards that are missing, empty altogether, stale, given twice,
-        of different class lists, or of an unknown scheme; unknown counts with ``exact``. FetchError. ShardReadError: a
-        shard that cannot be indexed.
+        on_error: "skip" takes local shards that are missing or damaged too; the loader passes over what is bad in them.
+    Raises: PatternError: nothing matches. DatasetError: shards that are missing, empty, stale, given twice, or of
+        different class lists; unknown counts with ``exact``. ConfigError: a command that is not allowed, a cache too
+        small. FetchError. ShardReadError: a shard that cannot be indexed.
     """
-    urls = expand_patterns(patterns)
-    if not any(is_url(url) for url in urls):
-        return _open(urls, cache_dir=cache_dir, fetcher=None, exact=exact)
-    if cache_dir is not None:
-        return _open(urls, cache_dir=cache_dir, fetcher=Fetcher(cache_dir), exact=exact)
+    urls = [as_path(location) for location in expand_patterns(patterns)]
+    require_allowed(urls, allow_commands=allow_commands)
+    asked = _Asked(exact=exact, on_error=on_error)
+    if cache is None and cache_dir is not None:
+        cache = CacheConfig(folder=cache_dir)
+    if not any(is_remote(url) for url in urls):
+        return _open(urls, cache=cache, fetcher=None, asked=asked)
+    if cache is not None:
+        return _open(urls, cache=cache, fetcher=Fetcher(cache, allow_commands=allow_commands), asked=asked)
     temporary = tempfile.TemporaryDirectory(prefix="wdsloader-", ignore_cleanup_errors=True)
     log.info("no cache folder given: remote shards are kept in %s until this run ends", temporary.name)
     try:
-        dataset = _open(urls, cache_dir=None, fetcher=Fetcher(Path(temporary.name)), exact=exact)
+        fetcher = Fetcher(temporary_cache(Path(temporary.name)), allow_commands=allow_commands)
+        dataset = _open(urls, cache=None, fetcher=fetcher, asked=asked)
     except BaseException:
         temporary.cleanup()
         raise
     return replace(dataset, _temporary=temporary)
 
 
-def _open(urls: Sequence[str], *, cache_dir: Path | None, fetcher: Fetcher | None, exact: bool) -> Dataset:
-    listing = _list_shards(urls, fetcher)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What may be missing: counts of remote shards (not ``exact``), local shards and samples (``on_error``)."""
+
+    exact: bool
+    on_error: OnError
+
+    @property
+    def skip(self) -> bool:
+        """Whether what is missing or damaged is passed over."""
+        return self.on_error == "skip"
+
+
+def _open(urls: Sequence[str], *, cache: CacheConfig | None, fetcher: Fetcher | None, asked: _Asked) -> Dataset:
+    listing = _list_shards(urls, fetcher, skip=asked.skip)
     unknown = [u for u, record in zip(listing.urls, listing.records, strict=True) if is_remote(u) and record is None]
     if unknown:
-        _say_inexact(unknown, exact=exact)
+        _say_inexact(unknown, exact=asked.exact)
         entries = tuple(ShardEntry(url=url, num_samples=0) for url in listing.urls)
-        return Dataset(urls=listing.urls, counts=None, digest=None, table=ShardTable(entries, fetcher))
+        table = ShardTable(entries, fetcher)
+        return Dataset(
+            urls=listing.urls, counts=None, digest=None, table=table, on_error=asked.on_error, lost_shards=listing.lost
+        )
     classes = _common_classes(listing.manifests)
-    records, entries = _count(listing, cache_dir)
+    records, entries, lost = _count(listing, cache, skip=asked.skip)
+    if fetcher is not None:
+        fetcher.cache.require_room(max(entry.num_bytes or 0 for entry in entries), url=listing.urls[0])
     counts = tuple(record.num_samples for record in records)
     if not sum(counts):
-        raise DatasetError(f"{mask_url(listing.urls[0])}: {len(counts)} shards without a single sample")
+        name = mask_url((*listing.urls, *listing.lost)[0])
+        raise DatasetError(f"{name}: {len(listing.urls) + len(listing.lost)} shards without a single sample")
     all_listed = None not in listing.records
     return Dataset(
-        urls=listing.urls,
+        urls=tuple(entry.url for entry in entries),
         counts=counts,
         digest=dataset_digest(records),
         table=ShardTable(entries, fetcher),
         classes=classes if all_listed else None,
         packed_shuffled=all_listed and all(m.shuffled for m in listing.manifests.values()),
+        on_error=asked.on_error,
+        lost_shards=(*listing.lost, *lost),
     )
 
 
-def _list_shards(locations: Iterable[str], fetcher: Fetcher | None) -> _Listing:
+def _list_shards(locations: Iterable[str], fetcher: Fetcher | None, *, skip: bool) -> _Listing:
     """Look up every shard in the manifests: local ones in their folder's, remote ones in the one they were named by."""
-    folders: dict[Path, _Folder] = {}
+    folders: dict[Path, FolderManifests] = {}
     urls: list[str] = []
     records: list[ShardRecord | None] = []
     manifests: dict[str, Manifest] = {}
     missing: list[str] = []
     for location in locations:
-        if is_url(location) and not is_remote(location):
-            scheme = location.partition(":")[0]
-            raise DatasetError(f"{mask_url(location)}: '{scheme}:' is not read yet; local paths, http and https are")
         if is_remote(location) and fetcher is not None and location.partition("?")[0].endswith(MANIFEST_SUFFIX):
             manifest = manifests[location] = _remote_manifest(location, fetcher)
-            urls += [urljoin(location, record.name) for record in manifest.shards]
+            urls += [beside(location, record.name) for record in manifest.shards]
             records += manifest.shards
         elif is_remote(location):
             urls.append(location)
@@ -191,9 +238,9 @@ def _list_shards(locations: Iterable[str], fetcher: Fetcher | None) -> _Listing:
         else:
             path = Path(location)
             if path.parent not in folders:
-                folders[path.parent] = _Folder(path.parent)
+                folders[path.parent] = FolderManifests(path.parent)
             try:
-                found = folders[path.parent].record_of(path)
+                found = folders[path.parent].record_of(path, skip=skip)
             except FileNotFoundError:
                 missing.append(location)
                 continue
@@ -201,10 +248,11 @@ def _list_shards(locations: Iterable[str], fetcher: Fetcher | None) -> _Listing:
                 manifests[str(found[0])] = found[1]
             urls.append(location)
             records.append(None if found is None else found[2])
-    _require_all(missing, num_shards=len(urls) + len(missing))
+    if not skip or not urls:
+        _require_all(missing, num_shards=len(urls) + len(missing))
     _require_once(urls)
     _say_gone(manifests)
-    return _Listing(tuple(urls), tuple(records), manifests)
+    return _Listing(tuple(urls), tuple(records), manifests, tuple(missing))
 
 
 def _require_all(missing: Sequence[str], *, num_shards: int) -> None:
@@ -256,63 +304,32 @@ def _remote_manifest(url: str, fetcher: Fetcher) -> Manifest:
         raise DatasetError(f"{mask_url(url)}: {error}") from error
 
 
-class _Folder:
-    """What the manifests of one folder say of its shards."""
-
-    def __init__(self, folder: Path) -> None:
-        self._listed: dict[str, list[tuple[Path, Manifest, ShardRecord]]] = {}
-        try:
-            manifests = manifests_in(folder)
-        except ShardkitError as error:
-            raise DatasetError(str(error)) from error
-        for file, manifest in manifests:
-            for record in manifest.shards:
-                self._listed.setdefault(record.name, []).append((file, manifest, record))
-
-    def record_of(self, path: Path) -> tuple[Path, Manifest, ShardRecord] | None:
-        """Return (manifest file, manifest, record) of a shard, None where none lists it.
-
-        Raises: FileNotFoundError. DatasetError: the shard cannot be looked at, or has another size than the manifests
-            that list it say.
-        """
-        try:
-            num_bytes = path.stat().st_size
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise DatasetError(f"{path}: {error.strerror}") from error
-        listed = self._listed.get(path.name, [])
-        for entry in listed:
-            if entry[2].num_bytes == num_bytes:
-                return entry
-        if listed:
-            file, _, record = listed[0]
-            raise stale(str(path), f"has {num_bytes} bytes, {file.name} says {record.num_bytes}")
-        return None
-
-
-def _count(listing: _Listing, cache_dir: Path | None) -> tuple[tuple[ShardRecord, ...], tuple[ShardEntry, ...]]:
-    """Return the record and the entry of every shard, with an index in reach of every local one."""
+def _count(
+    listing: _Listing, cache: CacheConfig | None, *, skip: bool
+) -> tuple[tuple[ShardRecord, ...], tuple[ShardEntry, ...], tuple[str, ...]]:
+    """Return the record and the entry of every shard, with an index in reach of every local one; and lost shards."""
     started = time.monotonic()
     records: list[ShardRecord] = []
     entries: list[ShardEntry] = []
+    lost: list[str] = []
     unsure: list[str] = []
     made = 0
     for url, record in zip(listing.urls, listing.records, strict=True):
-        kept: ShardIndex | None = None
-        if not is_remote(url):
-            state = index_state(url)
-            if state == "unsure":
-                unsure.append(url)
-            if record is None or state == "missing":
-                index, beside, new = find_index(Path(url), cache_dir)
-                made += new
-                kept = None if beside else index
-                record = record or ShardRecord(Path(url).name, index.num_samples, index.num_bytes, index.checksum)  # noqa: PLW2901
-            elif state == "stale":
-                checked_index(Path(index_path_of(url)), Path(url))
+        found: Indexed | None = None
+        state = "fresh" if is_remote(url) else index_state(url)
+        if state == "unsure":
+            unsure.append(url)
+        if not is_remote(url) and (record is None or state in ("missing", "stale")):
+            found = index_in_reach(Path(url), cache=cache, counted=record is not None, skip=skip)
+            if found is None and record is None:
+                lost.append(url)
+                continue
+        if record is None and found is not None:
+            index = found.index
+            record = ShardRecord(Path(url).name, index.num_samples, index.num_bytes, index.checksum)  # noqa: PLW2901
         if record is None:
             raise DatasetError(f"{mask_url(url)}: no sample count is known")
+        made += found is not None and found.made
         records.append(record)
         entries.append(
             ShardEntry(
@@ -320,19 +337,29 @@ def _count(listing: _Listing, cache_dir: Path | None) -> tuple[tuple[ShardRecord
                 num_samples=record.num_samples,
                 num_bytes=record.num_bytes,
                 checksum=record.checksum,
-                index=kept,
+                index=None if found is None or found.beside else found.index,
+                faults={} if found is None else found.faults,
             )
         )
     if made:
         log.info("indexed %d shards on their first use, in %.1f s", made, time.monotonic() - started)
     say_unsure(unsure)
-    return tuple(records), tuple(entries)
+    return tuple(records), tuple(entries), tuple(lost)
 
 
-def _index_of(entry: ShardEntry) -> ShardIndex:
+def _rows_with_labels(index: ShardIndex, entry: ShardEntry, *, skip: bool) -> list[int]:
+    """Return the rows whose labels count: all; under ``skip`` those that have one and can be read."""
+    if not skip:
+        return list(range(index.num_samples))
+    return sorted(set(np.flatnonzero(index.labels >= 0).tolist()) - entry.faults.keys())
+
+
+def _index_of(entry: ShardEntry, *, skip: bool) -> ShardIndex | None:
     try:
         return entry.index or read_index(Path(index_path_of(entry.url)))
-    except ShardkitError as error:
+    except (ShardkitError, OSError) as error:
+        if skip:
+            return None
         raise DatasetError(str(error)) from error
 
 

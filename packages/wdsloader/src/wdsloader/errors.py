@@ -5,12 +5,16 @@ Errors cross process boundaries (a worker raises, the main process reports), so 
 
 from __future__ import annotations
 
+import functools
+
 __all__ = [
     "ConfigError",
     "DatasetError",
     "FetchError",
     "NoLengthError",
     "SampleError",
+    "SkipLimitError",
+    "TransformError",
     "WdsloaderError",
     "WorkerError",
 ]
@@ -47,10 +51,20 @@ class FetchError(WdsloaderError, OSError):
 class SampleError(WdsloaderError):
     """One sample that cannot be delivered.
 
-    Attributes: shard; key (None where it is not known); offset in bytes from the start of the shard (or None); cause.
+    Attributes: shard; key (None where it is not known); offset in bytes from the start of the shard (or None); cause;
+    rule (its id as ``wds validate`` has it, or None); kind: a few words that are the same for all errors of this kind.
     """
 
-    def __init__(self, shard: str, cause: str, *, key: str | None = None, offset: int | None = None) -> None:
+    def __init__(
+        self,
+        shard: str,
+        cause: str,
+        *,
+        key: str | None = None,
+        offset: int | None = None,
+        rule: str | None = None,
+        kind: str = "unreadable",
+    ) -> None:
         name = "" if key is None else f" '{key}'"
         place = "" if offset is None else f" at byte {offset}"
         super().__init__(f"{shard}:{name}{place}{':' if name or place else ''} {cause}")
@@ -58,9 +72,28 @@ class SampleError(WdsloaderError):
         self.key = key
         self.offset = offset
         self.cause = cause
+        self.rule = rule
+        self.kind = kind
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_sample_error, (self.shard, self.cause, self.key, self.offset)
+        build = functools.partial(
+            SampleError,
+            self.shard,
+            self.cause,
+            key=self.key,
+            offset=self.offset,
+            rule=self.rule,
+            kind=self.kind,
+        )
+        return build, ()
+
+
+class SkipLimitError(WdsloaderError):
+    """More samples could not be delivered than ``max_skipped`` allows: the limit, the count, the first causes."""
+
+
+class TransformError(WdsloaderError):
+    """A ``keep`` or ``transform`` of the user's that failed, on which sample; its notes have the traceback."""
 
 
 class WorkerError(WdsloaderError):
@@ -73,7 +106,3 @@ class NoLengthError(WdsloaderError, TypeError):
 
 def _rebuild_fetch_error(url: str, reason: str, status: int | None) -> FetchError:  # noqa: PLR0917  # pickle's way
     return FetchError(url, reason, status=status)
-
-
-def _rebuild_sample_error(shard: str, cause: str, key: str | None, offset: int | None) -> SampleError:  # noqa: PLR0917
-    return SampleError(shard, cause, key=key, offset=offset)

@@ -7,6 +7,10 @@ The order is a function of (dataset digest, seed, epoch, L, k, W): the digest fi
 ``counts``; the keys of the random words are ``(seed, epoch, "shards")``, ``(seed, epoch, "merge", lane, group)`` and
 ``(seed, epoch, "block", lane, block)``. A sample's number is its place in the dataset as listed, over
 all shards.
+
+Beside the plain epoch there are two others. Resampled: shards are drawn with replacement, key ``(seed, epoch,
+"resampled", piece)``, until they hold the samples of an epoch. Cut once a run: the shards are permuted by ``(seed,
+"shards")`` for all epochs, and in each the spans of a lane by ``(seed, epoch, "spans", lane)``.
 """
 
 from __future__ import annotations
@@ -16,11 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shardkit import seeded_permutation
+from shardkit import seeded_permutation, seeded_words
 
-__all__ = ["Block", "EpochOrder", "Int64s", "listed_starts"]
+__all__ = ["PLAIN", "Block", "Drawing", "EpochOrder", "Int64s", "listed_starts"]
 
 Int64s = npt.NDArray[np.int64]
+# Shards drawn with replacement come in pieces of so many random words.
+_DRAWN_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,21 @@ class Block:
 
     samples: Int64s
     slots: Int64s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """Which shards an epoch is made of, and when they are cut into lanes.
+
+    ``resampled``: None is every shard once; a number is so many samples of shards drawn with replacement. ``per_run``:
+    one cut for all epochs.
+    """
+
+    resampled: int | None = None
+    per_run: bool = False
+
+
+PLAIN = Drawing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +81,27 @@ class EpochOrder:
     """
 
     def __init__(
-        self, counts: npt.ArrayLike, *, seed: int, epoch: int, lanes: int, spans_per_lane: int, block: int
+        self,
+        counts: npt.ArrayLike,
+        *,
+        seed: int,
+        epoch: int,
+        lanes: int,
+        spans_per_lane: int,
+        block: int,
+        drawing: Drawing = PLAIN,
     ) -> None:
         counts = np.asarray(counts, np.int64)
         self.seed, self.epoch = seed, epoch
         self.lanes, self.spans_per_lane, self.block = lanes, spans_per_lane, block
-        self.num_samples = int(counts.sum())
-        shards = seeded_permutation(len(counts), key=(seed, epoch, "shards"))
-        shards = shards[counts[shards] > 0]
+        self._per_run = drawing.per_run
+        shards = self._shards(counts, resampled=drawing.resampled)
         self._ends = np.cumsum(counts[shards])
-        self._starts = self._ends - counts[shards]
-        self._shifts = listed_starts(counts)[shards] - self._starts
+        starts = self._ends - counts[shards]
+        if drawing.resampled is not None:
+            self._ends[-1] = drawing.resampled
+        self.num_samples = int(self._ends[-1]) if len(shards) else 0
+        self._shifts = listed_starts(counts)[shards] - starts
         self._lanes: dict[int, _Lane] = {}
         self._groups: dict[int, tuple[int, Int64s]] = {}
 
@@ -123,6 +154,24 @@ class EpochOrder:
             first += len(parts[-1])
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
+    def _shards(self, counts: Int64s, *, resampled: int | None) -> Int64s:
+        """Return the shards of the epoch along the line, empty ones left out."""
+        if resampled is None:
+            key = (self.seed, "shards") if self._per_run else (self.seed, self.epoch, "shards")
+            shards = seeded_permutation(len(counts), key=key)
+            return shards[counts[shards] > 0]
+        full = np.flatnonzero(counts)
+        pieces: list[Int64s] = []
+        held = 0
+        while held < resampled:
+            words = seeded_words(_DRAWN_AT_ONCE, key=(self.seed, self.epoch, "resampled", len(pieces)))
+            # The upper 32 bits of a word scaled to the number of shards; the bias is below that number / 2**32.
+            drawn = ((words >> np.uint64(32)) * np.uint64(len(full))) >> np.uint64(32)
+            pieces.append(full[drawn.astype(np.int64)])
+            held += int(counts[pieces[-1]].sum())
+        line = np.concatenate(pieces)
+        return line[: int(np.searchsorted(np.cumsum(counts[line]), resampled)) + 1]
+
     def _lane(self, lane: int) -> _Lane:
         """Cut one lane out of the line; a shard that a cut goes through gives a span to both sides."""
         if lane not in self._lanes:
@@ -132,8 +181,16 @@ class EpochOrder:
             first = int(np.searchsorted(self._ends, start, side="right"))
             last = int(np.searchsorted(self._ends, stop, side="left")) if stop > start else first
             edges = np.concatenate(([start], self._ends[first:last], [stop])) - start
-            self._lanes[lane] = _Lane(start, edges, self._shifts[first : last + 1])
+            cut = _Lane(start, edges, self._shifts[first : last + 1])
+            self._lanes[lane] = self._permuted(cut, lane) if self._per_run else cut
         return self._lanes[lane]
+
+    def _permuted(self, cut: _Lane, lane: int) -> _Lane:
+        """Return the spans of a lane in the order of this epoch, where the cut is the same in all of them."""
+        spans = seeded_permutation(len(cut.shifts), key=(self.seed, self.epoch, "spans", lane))
+        edges = np.concatenate(([0], np.cumsum(np.diff(cut.edges)[spans])))
+        first_samples = (cut.start + cut.edges[:-1] + cut.shifts)[spans]
+        return _Lane(cut.start, edges, first_samples - cut.start - edges[:-1])
 
     def _group(self, lane: int, group: int) -> Int64s:
         """Return the samples of a group of k spans, in the order of a seeded permutation of its span labels."""

@@ -84,16 +84,6 @@ class Plan:
             return position + self.rank * self.rows_per_rank + rows
         return position + self.rank + self.world_size * rows
 
-    def filler(self, position: int) -> int | None:
-        """Return the position whose sample fills masked rows where this rank has no sample in the batch, or None.
-
-        It is the rank's last one of the batch before; None also where the batch is the epoch's first.
-        """
-        before = position - self.batch_size
-        if self.positions(position)[0] < self.num_samples or before < 0:
-            return None
-        return int(self.positions(before)[-1])
-
     def usable_workers(self, num_workers: int) -> int:
         """Return how many of the workers have rows to fill: at most one a lane of the rank."""
         return min(num_workers, self.lanes // self.world_size if self.lanes else self.rows_per_rank)
@@ -133,7 +123,16 @@ def first_state(
     """
     batch = config.batch_size * world_size
     state = LoaderState(
-        digest=digest, seed=config.seed, epoch=0, position=0, lanes=LISTED, spans_per_lane=1, block=1, batch=batch
+        digest=digest,
+        seed=config.seed,
+        epoch=0,
+        position=0,
+        lanes=LISTED,
+        spans_per_lane=1,
+        block=1,
+        batch=batch,
+        resampled=config.epoch_samples,
+        cut=config.cut,
     )
     if num_shards is None or not config.shuffle:
         return state

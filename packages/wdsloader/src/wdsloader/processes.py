@@ -6,6 +6,7 @@ The loader holds one end of a pipe, its lifeline; when it closes that end, or di
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import signal
@@ -16,11 +17,21 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
-__all__ = ["STOP_SIGNALS", "describe_death", "end_processes", "follow_lifeline", "ignore_signals", "worker_context"]
+__all__ = [
+    "STOP_SIGNALS",
+    "describe_death",
+    "end_processes",
+    "follow_lifeline",
+    "ignore_signals",
+    "warn_of_little_shared_memory",
+    "worker_context",
+]
+
+log = logging.getLogger(__name__)
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # The fork server imports torch once; its children then start in some 50 ms instead of seconds.
-_PRELOADED = ["wdsloader.fork_server", "wdsloader.torch_adapter"]
+_PRELOADED = ["wdsloader.fork_server", "wdsloader.torch_workers"]
 # How long a worker may go on with what it is doing once its lifeline is cut.
 _GRACE_S = 2.0
 
@@ -52,6 +63,23 @@ def ignore_signals() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
+def warn_of_little_shared_memory(*, needed_bytes: int, folder: str = "/dev/shm") -> None:  # noqa: S108
+    """Warn where the pixels on their way between processes may not fit: the kernel would kill the one that writes."""
+    try:
+        found = os.statvfs(folder)
+    except (AttributeError, OSError):
+        return  # no such folder here: shared memory has no limit of its own
+    free_bytes = found.f_bavail * found.f_frsize
+    if free_bytes < needed_bytes:
+        log.warning(
+            "%s has %d MiB free, and batches on their way need %d MiB: a worker may die of a bus error. Give it more "
+            "(docker run --shm-size=1g), or use smaller batches, or num_workers=0",
+            folder,
+            free_bytes >> 20,
+            -(-needed_bytes >> 20),
+        )
+
+
 def follow_lifeline(lifeline: Connection) -> None:
     """End this process soon after the other end of the pipe has closed, whatever it is doing then."""
     threading.Thread(target=_wait_for_end, args=(lifeline,), name="lifeline", daemon=True).start()
@@ -67,14 +95,23 @@ def end_processes(processes: list[BaseProcess], *, wait_s: float = 2 * _GRACE_S)
             process.join()
 
 
-def describe_death(processes: list[BaseProcess], *, cause: str) -> str:
-    """Say which processes died, and of what; where none did, what the cause was in other words."""
+def describe_death(processes: list[BaseProcess], *, cause: str, has_worked: bool) -> str:
+    """Say which processes died, and of what; where none did, what the cause was in other words.
+
+    Args: has_worked: anything came from them before.
+    """
     # The broken connection is often noticed before the death that broke it.
     wait([process.sentinel for process in processes], timeout=_GRACE_S)
     dead = [process for process in processes if process.exitcode is not None]
     if not dead:
         return f"a loader worker cannot be reached: {cause}"
-    return "; ".join(f"loader worker (pid {process.pid}) {_cause(process.exitcode)}" for process in dead)
+    text = "; ".join(f"loader worker (pid {process.pid}) {_cause(process.exitcode)}" for process in dead)
+    if not has_worked and any(process.exitcode == 1 for process in dead):
+        text += (
+            " as it started. Each worker imports the program again: put what a script does under "
+            "`if __name__ == '__main__':`, read no script from standard input, or use num_workers=0"
+        )
+    return text
 
 
 def _cause(exitcode: int | None) -> str:

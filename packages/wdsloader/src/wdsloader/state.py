@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from wdsloader.errors import ConfigError
 
 __all__ = ["LoaderState"]
 
-_VERSION = 1
+_VERSION = 2
+# What version 1 did not say.
+_SINCE_2: dict[str, Any] = {"resampled": None, "cut": "epoch"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +21,8 @@ class LoaderState:
 
     ``position``: samples of ``epoch`` consumed over all ranks. ``lanes`` (0: the order as listed), ``spans_per_lane``
     and ``block`` are L, k and W of ORDER.md; ``batch`` is the global batch B. ``digest``: None in the inexact mode.
+    ``resampled``: the samples of an epoch of shards drawn with replacement, None where each comes once. ``cut``:
+    whether the lanes are cut anew each epoch, or once a run.
     """
 
     digest: str | None
@@ -29,6 +33,8 @@ class LoaderState:
     spans_per_lane: int
     block: int
     batch: int
+    resampled: int | None = None
+    cut: Literal["epoch", "run"] = "epoch"
     version: int = _VERSION
 
     def to_dict(self) -> dict[str, int | str | None]:
@@ -42,8 +48,10 @@ class LoaderState:
         Raises: ConfigError: of another version, or not a loader's state.
         """
         version = state.get("version")
-        if version != _VERSION:
-            raise ConfigError(f"loader state of version {version!r}: this release reads version {_VERSION}")
+        if version not in (1, _VERSION):
+            raise ConfigError(f"loader state of version {version!r}: this release reads versions 1 and {_VERSION}")
+        if version == 1:
+            state = {**state, **_SINCE_2, "version": _VERSION}
         names = {field.name for field in fields(cls)}
         if state.keys() != names:
             raise ConfigError(f"not a loader state: keys missing or unknown: {', '.join(sorted(names ^ state.keys()))}")
@@ -61,9 +69,19 @@ class LoaderState:
             )
         if (self.lanes == 0) != (other.lanes == 0):
             raise ConfigError(f"{source} needs shuffle={other.lanes != 0}, as it was saved with")
-        for name in ("seed", "lanes", "spans_per_lane", "block"):
+        if self.resampled != other.resampled:
+            raise ConfigError(
+                f"{source} has {_drawn(other)}, this loader {_drawn(self)}: the rest of the order would be another one"
+            )
+        for name in ("seed", "lanes", "spans_per_lane", "block", "cut"):
             if getattr(self, name) != getattr(other, name):
                 raise ConfigError(
                     f"{source} has {name}={getattr(other, name)}, this loader {name}={getattr(self, name)}: "
                     f"the rest of the order would be another one. Set {name}={getattr(other, name)}"
                 )
+
+
+def _drawn(state: LoaderState) -> str:
+    if state.resampled is None:
+        return "every sample once an epoch"
+    return f"resampled=True with epoch_samples={state.resampled}"

@@ -11,16 +11,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import BinaryIO
 
 import numpy as np
 
-from shardkit import Sample, ShardkitError, iter_samples, parse_label, seeded_permutation, seeded_words
+from shardkit import (
+    LABEL_EXTENSION,
+    Sample,
+    ShardReadError,
+    iter_samples,
+    parse_label,
+    seeded_permutation,
+    seeded_words,
+)
+from wdsloader.account import FILTERED, LOST_SHARD, Fault
+from wdsloader.assembly import Assembler, Part, empty_part
 from wdsloader.config import LoaderConfig
-from wdsloader.errors import SampleError
-from wdsloader.fetch import mask_url
+from wdsloader.errors import FetchError, SampleError
+from wdsloader.fetch import Fetcher, is_remote, mask_url
 from wdsloader.order import Int64s
-from wdsloader.pipeline import Part, decode_sample, empty_part
-from wdsloader.shards import ShardTable
+from wdsloader.pipeline import Identity, decode_sample
+from wdsloader.reading import lost_shard, require_label
+from wdsloader.shards import ShardEntry, ShardTable, StoredSample, wanted_of
 
 __all__ = ["StreamTask", "stream_parts"]
 
@@ -51,21 +63,106 @@ class _Streamed:
 def stream_parts(task: StreamTask) -> Iterator[Part]:
     """Yield the worker's own whole batches of one epoch; ``position`` counts this worker's samples.
 
-    Raises: SampleError: a damaged shard or sample. FetchError.
+    Under "skip" bad samples are left out of the batches; what is left of a damaged shard behind the damage is lost.
+    Raises: SampleError: a damaged shard or sample. FetchError. Both under "stop" alone. TransformError.
     """
-    config = task.config
-    samples = _shuffled(task) if config.shuffle else (streamed for _, streamed in _read(task))
-    waiting: list[_Streamed] = []
-    position = 0
-    for streamed in samples:
-        waiting.append(streamed)
-        if len(waiting) == config.batch_size:
-            yield _decode(waiting, task, position=position, num_rows=config.batch_size)
-            position += len(waiting)
-            waiting = []
-    if waiting and config.tail != "drop":
-        num_rows = config.batch_size if config.tail == "pad" else len(waiting)
-        yield _decode(waiting, task, position=position, num_rows=num_rows)
+    batches = _Batches(task)
+    for found in _shuffled(task) if task.config.shuffle else (found for _, found in _read(task)):
+        batches.add(found)
+        if batches.is_full:
+            yield batches.take(num_rows=task.config.batch_size)
+    left = batches.num_rows
+    if left and task.config.tail != "drop":
+        yield batches.take(num_rows=task.config.batch_size if task.config.tail == "pad" else left)
+    elif batches.has_news:
+        batches.forget_rows()
+        yield batches.take(num_rows=0)
+
+
+class _Batches:
+    """The batch that is being filled, and what was left out of it."""
+
+    def __init__(self, task: StreamTask) -> None:
+        self._task = task
+        self._assembler = Assembler(find_good=_none_before)
+        self._position = 0
+        self._begin()
+
+    @property
+    def num_rows(self) -> int:
+        """The rows that are filled."""
+        return len(self._keys)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the batch is whole."""
+        return self.num_rows == self._task.config.batch_size
+
+    @property
+    def has_news(self) -> bool:
+        """Whether anything was left out that no batch has told yet."""
+        return bool(self._faults or self._lost)
+
+    def add(self, found: _Streamed | SampleError) -> None:
+        """Decode a sample into the next row, or take note of why it cannot be."""
+        config, row = self._task.config, self.num_rows
+        try:
+            if isinstance(found, SampleError):
+                raise found
+            stored = _stored(found, self._task)
+            identity = Identity(name=f"{found.shard}:{found.content.key}", number=-1, epoch=self._task.epoch)
+            if config.labels == "required" and stored.label < 0:
+                require_label(stored)
+            self._part.labels[row] = decode_sample(stored, identity, config=config, out=self._part.images[row])
+        except SampleError as error:
+            if config.on_error == "stop" and error.kind != FILTERED:
+                raise
+            if error.kind == LOST_SHARD:
+                self._lost.append(error.shard)
+            else:
+                self._faults.append(Fault.of(error, position=self._position + row))
+            return
+        self._keys.append(stored.content.key)
+
+    def forget_rows(self) -> None:
+        """Drop the rows that make no whole batch."""
+        self._keys.clear()
+
+    def take(self, *, num_rows: int) -> Part:
+        """Return the batch; rows beyond the samples are masked and repeat row 0."""
+        filled = self.num_rows
+        part = replace(
+            self._part,
+            rows=np.arange(filled),
+            images=self._part.images[:filled],
+            labels=self._part.labels[:filled],
+            weights=np.ones(filled, np.float32),
+            keys=tuple(self._keys),
+            faults=tuple(self._faults),
+            lost=tuple(self._lost),
+        )
+        self._position += filled
+        self._begin()
+        return self._assembler.assemble([part], num_rows=num_rows)
+
+    def _begin(self) -> None:
+        config = self._task.config
+        self._part = empty_part(
+            config.batch_size, size=config.image_size, epoch=self._task.epoch, position=self._position
+        )
+        self._keys: list[str] = []
+        self._faults: list[Fault] = []
+        self._lost: list[str] = []
+
+
+def _none_before(*, epoch: int, position: int) -> None:  # noqa: ARG001  # a batch here has a sample of its own
+    return None
+
+
+def _stored(streamed: _Streamed, task: StreamTask) -> StoredSample:
+    label = parse_label(streamed.content.members.get(LABEL_EXTENSION, b""))
+    name = mask_url(task.table.entries[streamed.shard].url)
+    return StoredSample(name, streamed.content, -1 if label is None else label)
 
 
 def _shards_of(task: StreamTask) -> Int64s:
@@ -77,18 +174,30 @@ def _shards_of(task: StreamTask) -> Int64s:
     return order[task.rank + task.world_size * task.worker :: task.world_size * task.num_workers]
 
 
-def _read(task: StreamTask) -> Iterator[tuple[int, _Streamed]]:
+def _read(task: StreamTask) -> Iterator[tuple[int, _Streamed | SampleError]]:
     """Yield (a random word, a sample) for every sample of the worker's shards, read forward."""
     for shard in _shards_of(task).tolist():
-        url = task.table.entries[shard].url
-        path = url if task.table.fetcher is None else task.table.fetcher.local_path(url)
-        words = _words(task, shard)
-        with open(path, "rb") as stream:
-            try:
-                for content in iter_samples(stream, shard=mask_url(url)):
+        entry, words = task.table.entries[shard], _words(task, shard)
+        name = mask_url(entry.url)
+        try:
+            with _opened(entry, task.table.fetcher) as stream:
+                for content in iter_samples(stream, shard=name):
                     yield next(words), _Streamed(shard, content)
-            except ShardkitError as error:
-                raise SampleError(mask_url(url), str(error), offset=getattr(error, "offset", None)) from error
+        except ShardReadError as error:
+            damage = SampleError(name, str(error), offset=error.offset, rule=error.rule, kind="rest of a damaged shard")
+            if task.config.on_error == "stop":
+                raise damage from error
+            yield next(words), damage
+        except (FetchError, OSError) as error:
+            if task.config.on_error == "stop":
+                raise
+            yield next(words), lost_shard(entry.url, error)
+
+
+def _opened(entry: ShardEntry, fetcher: Fetcher | None) -> BinaryIO:
+    if fetcher is None or not is_remote(entry.url):
+        return open(entry.url, "rb")
+    return fetcher.open(wanted_of(entry))
 
 
 def _words(task: StreamTask, shard: int) -> Iterator[int]:
@@ -96,14 +205,19 @@ def _words(task: StreamTask, shard: int) -> Iterator[int]:
         yield from seeded_words(_WORDS_AT_ONCE, key=(task.config.seed, task.epoch, "buffer", shard, piece)).tolist()
 
 
-def _shuffled(task: StreamTask) -> Iterator[_Streamed]:
+def _shuffled(task: StreamTask) -> Iterator[_Streamed | SampleError]:
     """Draw from a bounded buffer that fills while it serves: until it is full, one sample out for two in."""
     buffer: list[_Streamed] = []
     initial = min(task.config.stream_buffer, _INITIAL_SAMPLES)
-    for number, (word, streamed) in enumerate(_read(task)):
-        buffer.append(streamed)
+    number = 0
+    for word, found in _read(task):
+        if isinstance(found, SampleError):
+            yield found
+            continue
+        buffer.append(found)
         if len(buffer) > task.config.stream_buffer or (len(buffer) >= initial and number % 2):
             yield _draw(buffer, word)
+        number += 1
     if buffer:
         rest = seeded_permutation(len(buffer), key=(task.config.seed, task.epoch, "drain", buffer[-1].shard))
         yield from (buffer[i] for i in rest.tolist())
@@ -114,19 +228,3 @@ def _draw(buffer: list[_Streamed], word: int) -> _Streamed:
     at = (word * len(buffer)) >> 64
     buffer[at], buffer[-1] = buffer[-1], buffer[at]
     return buffer.pop()
-
-
-def _decode(waiting: list[_Streamed], task: StreamTask, *, position: int, num_rows: int) -> Part:
-    """Decode a batch; rows beyond the samples are masked and repeat row 0."""
-    part = empty_part(num_rows, size=task.config.image_size, epoch=task.epoch, position=position)
-    for row, streamed in enumerate(waiting):
-        content = streamed.content
-        shard = mask_url(task.table.entries[streamed.shard].url)
-        name = f"{streamed.shard}:{content.key}"
-        decode_sample(content, name, shard=shard, config=task.config, epoch=task.epoch, out=part.images[row])
-        label = parse_label(content.members.get("cls", b""))
-        part.labels[row] = -1 if label is None else label
-        part.weights[row] = 1
-    part.images[len(waiting) :] = part.images[0]
-    part.labels[len(waiting) :] = part.labels[0]
-    return replace(part, keys=tuple(s.content.key for s in waiting) + (None,) * (num_rows - len(waiting)))

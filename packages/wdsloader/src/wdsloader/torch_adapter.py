@@ -8,34 +8,33 @@ from __future__ import annotations
 
 import atexit
 import logging
-import multiprocessing
-import traceback
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from shardkit import ShardkitError
+from wdsloader.account import EpochAccount, Fault, Tally
+from wdsloader.assembly import Assembler, Part
 from wdsloader.config import LoaderConfig
 from wdsloader.dataset import Dataset
-from wdsloader.errors import ConfigError, DatasetError, NoLengthError, WdsloaderError, WorkerError
-from wdsloader.pipeline import Part, WorkerTask, put_together, worker_parts
-from wdsloader.plan import LISTED, Plan, first_state
-from wdsloader.processes import describe_death, end_processes, follow_lifeline, ignore_signals, worker_context
+from wdsloader.errors import DatasetError, NoLengthError, WorkerError
+from wdsloader.mixing import MixedDataset
+from wdsloader.pipeline import WorkerTask, find_good_row
+from wdsloader.plan import Plan
+from wdsloader.session import order_of, plan_of, resumed, schedule_of
 from wdsloader.state import LoaderState
-from wdsloader.streaming import StreamTask, stream_parts
+from wdsloader.streaming import StreamTask
+from wdsloader.torch_workers import Task, Workers
 
 __all__ = ["Batch", "TorchLoader"]
 
 log = logging.getLogger(__name__)
 
-_Task = WorkerTask | StreamTask
+# The account has all; so many are named in the line at the end of an epoch.
+_NAMED_FAULTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,7 +43,8 @@ class Batch:
 
     ``images``: uint8 (b, size, size, 3), RGB. ``labels``: int64 (b,), -1 without one. ``weights``: float32 (b,), 0 for
     a masked row. ``keys``: None for a masked row. ``position``: samples of ``epoch`` consumed over all ranks after this
-    batch. ``state``: what :meth:`TorchLoader.load_state_dict` takes to go on behind this batch.
+    batch. ``state``: what :meth:`TorchLoader.load_state_dict` takes to go on behind this batch. ``faults``: the samples
+    that were skipped or filtered out of it.
     """
 
     images: torch.Tensor
@@ -54,6 +54,7 @@ class Batch:
     epoch: int
     position: int
     state: dict[str, int | str | None]
+    faults: tuple[Fault, ...] = ()
 
 
 class TorchLoader:
@@ -61,18 +62,23 @@ class TorchLoader:
 
     The next ``iter`` goes on with the next epoch, on the same workers. Close it, or use ``with``.
     Raises: ConfigError: settings that do not fit each other, the data, or the number of ranks. DatasetError: unknown
-        sample counts with ``exact``.
+        sample counts with ``exact``. While it works, also: SkipLimitError: too many samples could not be delivered.
+        TransformError: a hook of the user's failed. SampleError, DatasetError, FetchError: under ``on_error="stop"``.
     """
 
-    def __init__(self, dataset: Dataset, config: LoaderConfig, *, rank: int = 0, world_size: int = 1) -> None:
+    def __init__(
+        self, dataset: Dataset | MixedDataset, config: LoaderConfig, *, rank: int = 0, world_size: int = 1
+    ) -> None:
         if config.exact and dataset.counts is None:
             raise DatasetError("exact=True, and no manifest says how many samples the shards have; run `wds index`")
         self.dataset, self.config = dataset, config
         self.rank, self.world_size = rank, world_size
-        self._state = self._first_state(config)
+        self._state = order_of(dataset, config, world_size=world_size)
         self._plan = self._plan_of(self._state)
-        self._workers: _Workers | None = None
+        self._workers: Workers | None = None
         self._finalizer: Callable[[], object] | None = None
+        self._assembler: Assembler | None = None
+        self._tally: Tally | None = None
         self._said = False
 
     def __len__(self) -> int:
@@ -108,58 +114,32 @@ class TorchLoader:
 
         Raises: ConfigError: saved with other data, seed or order, or at a position where these batches cannot start.
         """
-        saved = LoaderState.from_dict(state)
-        config = self.config
-        if saved.lanes != LISTED and config.shuffle:
-            config = replace(config, lanes=config.lanes or saved.lanes, block=config.block or saved.block)
-        mine = self._first_state(config)
-        mine.require_same_order(saved, source="the saved state")
-        loaded = replace(mine, epoch=saved.epoch, position=saved.position)
+        loaded = resumed(
+            LoaderState.from_dict(state),
+            dataset=self.dataset,
+            config=self.config,
+            rank=self.rank,
+            world_size=self.world_size,
+        )
         plan = self._plan_of(loaded)
-        if plan is None:
-            if loaded.position:
-                log.warning("the inexact mode cannot resume inside an epoch: epoch %d starts again", loaded.epoch)
-            loaded = replace(loaded, position=0)
-        else:
-            plan.require_resumable(loaded.position)
-            if not plan.steps_from(loaded.position):
-                left = plan.num_samples - loaded.position
-                log.info("%d samples of epoch %d make no batch: going on with the next", left, loaded.epoch)
-                loaded = replace(loaded, epoch=loaded.epoch + 1, position=0)
         if loaded != self._state:
             self.close()
-        self._state, self._plan = loaded, plan
+        self._state, self._plan, self._tally = loaded, plan, None
 
     def close(self) -> None:
         """End the workers; none is left when this returns. Iterating again starts new ones at the same position."""
         if self._finalizer is not None:
             self._finalizer()
             atexit.unregister(self._finalizer)
-        self._workers = self._finalizer = None
+        self._workers = self._finalizer = self._assembler = None
 
-    def _first_state(self, config: LoaderConfig) -> LoaderState:
-        dataset = self.dataset
-        return first_state(
-            config,
-            digest=dataset.digest,
-            num_shards=None if dataset.counts is None else len(dataset.counts),
-            packed_shuffled=dataset.packed_shuffled,
-            remote=dataset.remote,
-            world_size=self.world_size,
-        )
+    @property
+    def account(self) -> EpochAccount | None:
+        """What the epoch of the last batch was to deliver and did, on this rank; None before the first batch."""
+        return None if self._tally is None else self._tally.account()
 
     def _plan_of(self, state: LoaderState) -> Plan | None:
-        """Return how batches are cut from the order of a state; None in the inexact mode."""
-        if self.dataset.num_samples is None:
-            return None
-        return Plan(
-            num_samples=self.dataset.num_samples,
-            batch_size=state.batch,
-            lanes=state.lanes,
-            tail=self.config.tail,
-            rank=self.rank,
-            world_size=self.world_size,
-        )
+        return plan_of(state, dataset=self.dataset, config=self.config, rank=self.rank, world_size=self.world_size)
 
     def _finished(self) -> bool:
         return self.config.num_epochs is not None and self._state.epoch >= self.config.num_epochs
@@ -167,16 +147,23 @@ class TorchLoader:
     def _exact_epoch(self, epoch: int) -> Iterator[Batch]:
         while self._state.epoch == epoch and self._plan is not None:
             plan, start = self._plan, self._state.position
-            if self._workers is None:
-                task = WorkerTask(table=self.dataset.table, config=self.config, plan=plan, state=self._state)
+            if self._workers is None or self._assembler is None:
+                task = self._task(plan)
                 self._workers = self._start(task, plan.usable_workers(self.config.num_workers))
+                self._assembler = Assembler(find_good=partial(find_good_row, task))
+            tally = self._open_tally(epoch, start=start)
             parts = self._workers.take()
             if any((part.epoch, part.position) != (epoch, start) for part in parts):
                 raise WorkerError(f"the workers are out of step with epoch {epoch}, position {start}")
+            whole = self._assembler.assemble(parts, num_rows=plan.rows(start))
+            tally.add(whole.faults, delivered=int(whole.weights.sum()))
             end = plan.after(start)
-            following = (epoch, end) if plan.steps_from(end) else (epoch + 1, 0)
-            self._state = replace(self._state, epoch=following[0], position=following[1])
-            yield self._batch(put_together(parts, num_rows=plan.rows(start)), position=end)
+            last = not plan.steps_from(end)
+            self._state = replace(self._state, epoch=epoch + last, position=0 if last else end)
+            if last:
+                tally.dropped = plan.num_samples - end
+                self._close_tally(tally)
+            yield self._batch(whole, position=end)
 
     def _stream_epoch(self, epoch: int) -> Iterator[Batch]:
         self.close()
@@ -189,13 +176,44 @@ class TorchLoader:
             world_size=self.world_size,
         )
         shards_a_rank = -(-len(self.dataset.urls) // self.world_size)
+        tally = self._open_tally(epoch, start=0)
         workers = self._workers = self._start(task, min(self.config.num_workers, shards_a_rank))
         while (part := workers.next()) is not None:
+            tally.add(part.faults, delivered=int(part.weights.sum()), lost=part.lost)
+            if not len(part.rows):
+                continue
             position = self._state.position + int(part.weights.sum()) * self.world_size
             self._state = replace(self._state, position=position)
             yield self._batch(part, position=position)
         self.close()
         self._state = replace(self._state, epoch=epoch + 1, position=0)
+        self._close_tally(tally)
+
+    def _task(self, plan: Plan) -> WorkerTask:
+        schedule = schedule_of(self.dataset, self._state)
+        return WorkerTask(table=self.dataset.table, config=self.config, plan=plan, state=self._state, schedule=schedule)
+
+    def _open_tally(self, epoch: int, *, start: int) -> Tally:
+        if self._tally is None or self._tally.epoch != epoch or self._tally.complete:
+            samples = None if self._plan is None else -(-self._plan.num_samples // self.world_size)
+            self._tally = Tally(
+                epoch=epoch,
+                start=start,
+                limit=self.config.max_skipped,
+                epoch_samples=samples,
+                unknown_shards=set(self.dataset.lost_shards),
+            )
+            self._tally.require_within()
+        return self._tally
+
+    def _close_tally(self, tally: Tally) -> None:
+        """Say how the epoch went: a warning where samples are missing; nothing needs saying where none can be."""
+        tally.complete = True
+        account = tally.account()
+        clean = not account.replaced and not account.lost_shards
+        level = logging.WARNING if not clean else logging.INFO if self.config.on_error == "skip" else logging.DEBUG
+        first = "; ".join(map(str, account.faults[:_NAMED_FAULTS]))
+        log.log(level, "%s%s", account, f". First: {first}" if first else "")
 
     def _batch(self, part: Part, *, position: int) -> Batch:
         return Batch(
@@ -206,132 +224,17 @@ class TorchLoader:
             epoch=part.epoch,
             position=position,
             state=self._state.to_dict(),
+            faults=part.faults,
         )
 
-    def _start(self, task: _Task, num_workers: int) -> _Workers:
+    def _start(self, task: Task, num_workers: int) -> Workers:
         if num_workers < self.config.num_workers and not self._said:
             log.info(
                 "%d of %d workers have rows to fill; the others are not started", num_workers, self.config.num_workers
             )
             self._said = True
-        workers = _Workers(task, num_workers)
+        workers = Workers(task, num_workers)
         # A loader that is dropped unclosed must leave no process behind. And when this process ends, its workers have
         # to be told before multiprocessing waits for them, which it does in an exit handler registered earlier.
         self._finalizer = atexit.register(weakref.finalize(self, workers.close))
         return workers
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Envelope:
-    """A part on its way between processes: its pixels as a tensor, which torch moves by shared memory."""
-
-    images: torch.Tensor
-    part: Part
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Failure:
-    """The error that ended a worker, instead of its next part."""
-
-    error: Exception
-
-
-class _Workers:
-    """The stream of parts of one task, from worker processes or (none) from this one."""
-
-    def __init__(self, task: _Task, num_workers: int) -> None:
-        self.num_workers = num_workers
-        self._processes: list[BaseProcess] = []
-        self._taken: list[Part] = []
-        self._lifeline: Connection | None = None
-        self._local: Iterator[Part] | None = None
-        self._remote: Iterator[_Envelope | _Failure] | None = None
-        if not num_workers:
-            self._local = _parts(task)
-            return
-        context = worker_context()
-        theirs, self._lifeline = context.Pipe(duplex=False)
-        loader: DataLoader[Any] = DataLoader(
-            _Share(task, theirs),
-            batch_size=None,
-            num_workers=num_workers,
-            collate_fn=_unchanged,
-            worker_init_fn=_prepare_worker,
-            multiprocessing_context=context,
-            # Its own generator: the loader must not draw from torch's global one, which a resume restores.
-            generator=torch.Generator(),
-        )
-        before = set(multiprocessing.active_children())
-        self._remote = iter(loader)
-        self._processes = [child for child in multiprocessing.active_children() if child not in before]
-        theirs.close()
-
-    def take(self) -> list[Part]:
-        """Return the next part of every worker. An interruption in the middle loses none."""
-        while len(self._taken) < max(1, self.num_workers):
-            part = self.next()
-            if part is None:
-                raise WorkerError("a loader worker ended before its last batch")
-            self._taken.append(part)
-        parts, self._taken = self._taken, []
-        return parts
-
-    def next(self) -> Part | None:
-        """Return the next part, from the workers in turn; None at the end. Raises: what ended a worker; WorkerError."""
-        if self._local is not None:
-            return next(self._local, None)
-        if self._remote is None:
-            return None
-        try:
-            received = next(self._remote, None)
-        except Exception as error:  # a worker that is gone breaks the exchange in many ways; none of them is its own
-            raise WorkerError(describe_death(self._processes, cause=str(error))) from error
-        if isinstance(received, _Failure):
-            raise received.error
-        return None if received is None else replace(received.part, images=received.images.numpy())
-
-    def close(self) -> None:
-        """End the processes; a second call does nothing."""
-        if self._lifeline is not None:
-            self._lifeline.close()
-        self._local = self._remote = self._lifeline = None
-        end_processes(self._processes)
-        self._processes = []
-
-
-class _Share(IterableDataset[_Envelope | _Failure]):
-    """One worker's parts, in its process."""
-
-    def __init__(self, task: _Task, lifeline: Connection) -> None:
-        self._task = task
-        self.lifeline = lifeline
-
-    def __iter__(self) -> Iterator[_Envelope | _Failure]:
-        info = get_worker_info()
-        task = self._task if info is None else replace(self._task, worker=info.id, num_workers=info.num_workers)
-        no_pixels = np.empty((0, 0, 0, 3), np.uint8)
-        try:
-            for part in _parts(task):
-                yield _Envelope(torch.from_numpy(part.images), replace(part, images=no_pixels))
-        except (WdsloaderError, ShardkitError, OSError) as error:
-            yield _Failure(error)
-        except Exception as error:  # noqa: BLE001  # the worker boundary: whatever it is, the main process reports it
-            failure = WorkerError(f"a loader worker failed: {type(error).__name__}: {error}")
-            failure.add_note(traceback.format_exc())
-            yield _Failure(failure)
-
-
-def _parts(task: _Task) -> Iterator[Part]:
-    return worker_parts(task) if isinstance(task, WorkerTask) else stream_parts(task)
-
-
-def _unchanged(envelope: Any) -> Any:
-    return envelope
-
-
-def _prepare_worker(_: int) -> None:
-    ignore_signals()
-    info = get_worker_info()
-    if info is None or not isinstance(info.dataset, _Share):
-        raise ConfigError("not a worker of this loader")
-    follow_lifeline(info.dataset.lifeline)

@@ -32,12 +32,17 @@ class CommandStream:
     """
 
     num_bytes: int | None = None
+    version: str | None = None
+    first = 0
+    stop: int | None = None
+    kind = ""
 
     def __init__(self, location: str) -> None:
         command = location.removeprefix(COMMAND_PREFIX)
         if not command.strip():
             raise RemoteError(location, "there is no command behind it. Write it like 'pipe:cat a.tar'")
-        self.failure: str | None = None
+        self._location = location
+        self.error: RemoteError | None = None
         self._position = 0
         self._ended = False
         try:
@@ -59,6 +64,11 @@ class CommandStream:
         self._listener = threading.Thread(target=self._listen, args=(self._process.stderr,), daemon=True)
         self._listener.start()
 
+    @property
+    def failure(self) -> str | None:
+        """How the command ended, in words; None where it ended well, or has not ended."""
+        return None if self.error is None else self.error.reason
+
     def read(self, size: int, /) -> bytes:
         if self._ended:
             return b""
@@ -66,7 +76,8 @@ class CommandStream:
         self._position += len(piece)
         if not piece and size:
             self._ended = True
-            self.failure = self._how_it_ended()
+            failure = self._how_it_ended()
+            self.error = None if failure is None else RemoteError(self._location, failure)
         return piece
 
     def close(self) -> None:

@@ -1,41 +1,44 @@
-"""Shards that are not local files -> a stream of bytes read forward: stores by fsspec, the web and commands by theirs.
+"""Shards that are not local files -> a stream of bytes read forward: the web, stores, and commands where allowed.
 
-Owns the choice of the reader and the stores; ``web`` and ``commands`` own http(s) and ``pipe:``. A stream never raises
-once it is open: it ends, and says in ``failure`` why it ended early. Secrets are masked in every message.
+Owns the choice of the reader; ``web``, ``stores`` and ``commands`` own theirs. A stream never raises once it is open:
+it ends, and says in ``failure`` why it ended early. Secrets are masked in every message.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from shardkit.errors import RemoteError, printable
-from shardkit.locations import is_command, is_web, mask_urls, scheme_of
+from shardkit.errors import RemoteError
+from shardkit.locations import is_command, is_web
+from shardkit.remote.patience import RemoteLimits
 
 if TYPE_CHECKING:
-    from fsspec import AbstractFileSystem
+    from shardkit.remote.web_request import WebPool
 
-__all__ = ["RemoteStream", "open_remote"]
-
-# What to install for the stores whose package fsspec does not bring along.
-_PACKAGES = {
-    "s3": "pip install 'wds[s3]'",
-    "s3a": "pip install 'wds[s3]'",
-    "gs": "pip install 'wds[gs]'",
-    "gcs": "pip install 'wds[gs]'",
-    "hf": "pip install 'wds[hf]'",
-    "az": "pip install adlfs",
-    "abfs": "pip install adlfs",
-    "abfss": "pip install adlfs",
-}
+__all__ = ["RemotePool", "RemoteStream", "open_remote"]
 
 
 class RemoteStream(Protocol):
-    """Bytes from elsewhere. ``num_bytes``: of the whole, where known; ``failure``: why it ended early."""
+    """Bytes from elsewhere.
 
+    ``first``, ``stop``: where they begin and end (None: at the end of the whole). ``num_bytes``: of the whole, where
+    known. ``version``: the state of the whole, with which other parts of the same can be asked for; None where parts
+    are not served. ``kind``: the content type, where one is given. ``error``, ``failure``: why they ended early.
+    """
+
+    first: int
+    stop: int | None
     num_bytes: int | None
-    failure: str | None
+    version: str | None
+    kind: str
+    error: RemoteError | None
+
+    @property
+    def failure(self) -> str | None:
+        """Why the bytes ended early, in words."""
 
     def read(self, size: int, /) -> bytes:
         """Return up to ``size`` bytes, none at the end."""
@@ -44,94 +47,77 @@ class RemoteStream(Protocol):
         """Let go of it; what was not read is given up."""
 
 
+class RemotePool:
+    """What opens shards elsewhere, over connections that are kept open. Threads may share it; it pickles without them.
+
+    Args: allow_commands: run a command (``pipe:cat a.tar``); the caller was told to.
+    """
+
+    def __init__(self, limits: RemoteLimits | None = None, *, allow_commands: bool = False) -> None:
+        self.limits = limits or RemoteLimits()
+        self.allow_commands = allow_commands
+        self._web: WebPool | None = None
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _pool, (self.limits, self.allow_commands)
+
+    def open(self, location: str, *, shard: bool = True) -> RemoteStream:
+        """Open a URL or a command. Args: shard: a page of HTML or JSON is an error.
+
+        Raises: RemoteError: nothing can be read from there, or a package that reads it is not installed.
+        """
+        if is_command(location):
+            if not self.allow_commands:
+                raise RemoteError(location, "commands are run only where that is allowed")
+            from shardkit.remote.commands import CommandStream
+
+            return CommandStream(location)
+        return self._opened(location, shard=shard)
+
+    def open_part(self, location: str, *, first: int, stop: int, version: str | None = None) -> RemoteStream:
+        """Open the bytes from ``first`` up to ``stop`` of a URL; all of it where the server serves no parts.
+
+        Args: version: the state the whole must have (``RemoteStream.version`` of another part).
+        Raises: RemoteChangedError: it has another. RemoteError.
+        """
+        return self._opened(location, first=first, stop=stop, version=version)
+
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        if self._web is not None:
+            self._web.close()
+
+    def _opened(
+        self, location: str, *, first: int = 0, stop: int | None = None, version: str | None = None, shard: bool = True
+    ) -> RemoteStream:
+        if not is_web(location):
+            from shardkit.remote.stores import StoreStream
+
+            return StoreStream(location, limits=self.limits, first=first, stop=stop, version=version)
+        try:
+            from shardkit.remote.web import WebStream
+            from shardkit.remote.web_request import WebPool
+        except ImportError as error:
+            package = str(error.name).partition(".")[0]
+            reason = f"reading it needs {package}. Install it: pip install 'shardkit[remote]'"
+            raise RemoteError(location, reason) from error
+        with self._lock:
+            self._web = self._web or WebPool(self.limits)
+        return WebStream(location, pool=self._web, first=first, stop=stop, version=version, shard=shard)
+
+
+def _pool(limits: RemoteLimits, allow_commands: bool) -> RemotePool:
+    return RemotePool(limits, allow_commands=allow_commands)
+
+
 @contextmanager
-def open_remote(location: str, *, allow_commands: bool = False) -> Iterator[RemoteStream]:
+def open_remote(
+    location: str, *, allow_commands: bool = False, limits: RemoteLimits | None = None
+) -> Iterator[RemoteStream]:
     """Open a URL, or a command (``pipe:cat a.tar``) where commands are allowed.
 
     Raises: RemoteError: nothing can be read from there, or a package that reads it is not installed.
     """
-    with closing(_open(location, allow_commands=allow_commands)) as stream:
+    with closing(RemotePool(limits, allow_commands=allow_commands)) as pool, closing(pool.open(location)) as stream:
         yield stream
-
-
-def _open(location: str, *, allow_commands: bool) -> RemoteStream:
-    if is_command(location):
-        if not allow_commands:
-            raise RemoteError(location, "commands are run only where that is allowed")
-        from shardkit.remote.commands import CommandStream
-
-        return CommandStream(location)
-    if is_web(location):
-        try:
-            from shardkit.remote.web import WebStream
-        except ImportError as error:
-            reason = f"reading it needs {error.name}. Install it: pip install 'shardkit[remote]'"
-            raise RemoteError(location, reason) from error
-        return WebStream(location)
-    return _StoreStream(location)
-
-
-class _StoreStream:
-    """A file of any store that fsspec knows."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self.failure: str | None = None
-        store, path = _store_of(url)
-        try:
-            size = store.size(path)
-            # Each piece is read once and in order; a cache would keep what nobody asks for again.
-            self._file: BinaryIO = store.open(path, "rb", cache_type="readahead", block_size=4 << 20)
-        except Exception as error:  # every store has errors of its own
-            raise RemoteError(url, _in_words(error)) from error
-        self.num_bytes: int | None = size if isinstance(size, int) else None
-        self._position = 0
-
-    def read(self, size: int, /) -> bytes:
-        if self.failure is not None:
-            return b""
-        try:
-            piece = self._file.read(size)
-        except Exception as error:  # noqa: BLE001  # every store has errors of its own; it is told in `failure`
-            self.failure = f"reading broke off after {self._position} bytes ({_in_words(error)})"
-            return b""
-        self._position += len(piece)
-        if not piece and size and self.num_bytes is not None and self._position < self.num_bytes:
-            self.failure = f"got {self._position} of {self.num_bytes} bytes"
-        return piece
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _store_of(url: str) -> tuple[AbstractFileSystem, str]:
-    """Return the store a URL names, and the path in it."""
-    try:
-        import fsspec
-    except ImportError as error:
-        reason = "reading it needs fsspec. Install it: pip install 'shardkit[remote]'"
-        raise RemoteError(url, reason) from error
-    scheme = scheme_of(url)
-    try:
-        store, path = fsspec.core.url_to_fs(url)
-    except ImportError as error:
-        advice = _PACKAGES.get(scheme, printable(str(error)))
-        raise RemoteError(url, f"reading {scheme}:// needs one more package. Install it: {advice}") from error
-    except Exception as error:  # settings of a store that are wrong
-        if scheme not in fsspec.available_protocols():
-            raise RemoteError(url, f"nothing here reads {scheme}:// URLs. Is the scheme spelled right?") from error
-        raise RemoteError(url, _in_words(error)) from error
-    return store, str(path)
-
-
-def _in_words(error: Exception) -> str:
-    """Return what a store says, on one line and without secrets."""
-    if isinstance(error, FileNotFoundError):
-        return "no such file"
-    if isinstance(error, PermissionError):
-        return f"access denied ({mask_urls(_line(error))})"
-    return mask_urls(f"{type(error).__name__}: {_line(error)}")
-
-
-def _line(error: Exception) -> str:
-    return printable(" ".join(str(error).split()))[:300]

@@ -15,6 +15,7 @@ __all__ = [
     "GNU_SPARSE",
     "Header",
     "HeaderError",
+    "begins_archive",
     "build_headers",
     "padded",
     "parse_header",
@@ -80,6 +81,19 @@ def parse_header(block: bytes) -> Header:
     linkname = block[157:257].partition(b"\0")[0] if block[157] else b""
     # tuple.__new__ is what Header() calls, at half the time.
     return tuple.__new__(Header, (name, size, kind, linkname, kind == GNU_SPARSE and block[482] != 0))
+
+
+def begins_archive(head: bytes) -> bool:
+    """Tell whether the bytes begin like a tar (with a header, or its end marker), or like gzip."""
+    if head.startswith(b"\x1f\x8b"):
+        return True
+    if len(head) < BLOCK_BYTES:
+        return False
+    try:
+        parse_header(head[:BLOCK_BYTES])
+    except HeaderError:
+        return not head[:BLOCK_BYTES].strip(b"\0")
+    return True
 
 
 def parse_pax_records(content: bytes) -> dict[str, bytes]:

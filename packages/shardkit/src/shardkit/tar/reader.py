@@ -19,7 +19,7 @@ from shardkit.tar.byte_source import MemorySource, stream_source
 from shardkit.tar.header import BLOCK_BYTES, HeaderError, parse_header
 from shardkit.tar.walk import Ending, Member, ShardWalk
 
-__all__ = ["Group", "Sample", "ShardFile", "group_members", "iter_samples", "walk_groups"]
+__all__ = ["Group", "Sample", "ShardFile", "group_members", "iter_samples", "parse_sample", "walk_groups"]
 
 log = logging.getLogger(__name__)
 
@@ -202,18 +202,10 @@ class ShardFile:
         Raises: ShardReadError: the bytes there are not the members of exactly one sample.
         """
         if offset < 0 or size <= 0 or offset + size > self.num_bytes:
-            raise self._stale(f"the file has {self.num_bytes} bytes, the sample's are {size} from there", offset)
+            reason = f"the file has {self.num_bytes} bytes, the sample's are {size} from there"
+            raise _stale(self.shard, reason, offset=offset)
         data = _read_all(self._open_descriptor(), size=size, offset=offset)
-        walk = ShardWalk(MemorySource(data, first=offset), shard=self.shard, want=_is_part)
-        try:
-            groups = list(_whole_groups(group_members(walk), shard=self.shard))
-        except ShardReadError as error:
-            if error.rule != "WDS001":
-                raise
-            raise self._stale("no tar header is here", offset) from error
-        if len(groups) != 1:
-            raise self._stale(f"{len(groups)} samples in {size} bytes where the index has one", offset)
-        return _sample(groups[0])
+        return parse_sample(data, offset=offset, shard=self.shard)
 
     def read_key(self, offset: int, size: int) -> SampleKey:
         """Return the key of the sample that lies there, from its first header alone.
@@ -224,23 +216,42 @@ class ShardFile:
         try:
             header = parse_header(data)
         except HeaderError as error:
-            raise self._stale(f"no tar header is here: {error}", offset) from error
+            raise _stale(self.shard, f"no tar header is here: {error}", offset=offset) from error
         if header.kind not in _PLAIN_KINDS:
             # The name comes in extended headers.
             return self.read_sample(offset, size).key
         split = split_name(header.name.decode("utf-8", "surrogateescape"))
         if split is None:
-            raise self._stale("no member of a sample is here", offset)
+            raise _stale(self.shard, "no member of a sample is here", offset=offset)
         return split[0]
-
-    def _stale(self, reason: str, offset: int) -> ShardReadError:
-        remedy = "The shard is damaged or its index stale: validate the shard, then delete the index and index again"
-        return ShardReadError(self.shard, reason, rule="WDS051", offset=offset, remedy=remedy)
 
     def _open_descriptor(self) -> int:
         if self._descriptor is None:
             raise ValueError(f"{self.shard} is closed")
         return self._descriptor
+
+
+def parse_sample(data: bytes, *, offset: int, shard: str) -> Sample:
+    """Return the one sample whose headers and contents are these bytes of a shard; every header is verified.
+
+    Args: offset: of the bytes in the shard. shard: its name for messages.
+    Raises: ShardReadError: they are not the members of exactly one sample.
+    """
+    walk = ShardWalk(MemorySource(data, first=offset), shard=shard, want=_is_part)
+    try:
+        groups = list(_whole_groups(group_members(walk), shard=shard))
+    except ShardReadError as error:
+        if error.rule != "WDS001":
+            raise
+        raise _stale(shard, "no tar header is here", offset=offset) from error
+    if len(groups) != 1:
+        raise _stale(shard, f"{len(groups)} samples in {len(data)} bytes where the index has one", offset=offset)
+    return _sample(groups[0])
+
+
+def _stale(shard: str, reason: str, *, offset: int) -> ShardReadError:
+    remedy = "The shard is damaged or its index stale: validate the shard, then delete the index and index again"
+    return ShardReadError(shard, reason, rule="WDS051", offset=offset, remedy=remedy)
 
 
 def _is_part(member: Member) -> bool:

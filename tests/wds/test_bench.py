@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.helpers.cli import invoke
+from tests.helpers.shards import write_samples
+
+
+def test_the_last_line_names_the_bottleneck_and_what_to_change(tmp_path: Path) -> None:
+    shard = write_samples(tmp_path / "s.tar", 8)
+    ended = invoke("bench", shard, "--seconds", "0.2", "--workers", "0", "--batch-size", "4", "--rate", "100000")
+    assert ended.code == 0
+    lines = ended.stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["read", "decode", "transform"]
+    assert lines[-1].startswith("bottleneck: ")
+    assert ". Change: " in lines[-1]
+    assert any(line.split()[0] == "waiting" for line in lines)
+
+
+def test_json_has_every_figure(tmp_path: Path) -> None:
+    shard = write_samples(tmp_path / "s.tar", 8)
+    ended = invoke("bench", shard, "--seconds", "0.1", "--workers", "0", "--batch-size", "4", "--json")
+    document = json.loads(ended.stdout)
+    assert document["bottleneck"] in ("read", "decode", "transform", "transport")
+    assert document["delivery"]["samples"] > 0
+    assert document["stages"]["decode_s"] > 0
+    assert document["wait_share"] is None

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from PIL import Image
+
+from tests.helpers.cli import invoke
+from tests.helpers.packed import write_packed
+from tests.helpers.shards import write_samples
+from wdsloader import LoaderConfig, TorchLoader, open_dataset
+
+
+def test_keys_and_labels_come_as_training_has_them(tmp_path: Path) -> None:
+    write_packed(tmp_path, [9, 7])
+    ended = invoke(
+        "peek", f"{tmp_path}/t-{{00..01}}.tar", "--batches", "2", "--batch-size", "4", "--seed", "3", "--json"
+    )
+    assert ended.code == 0
+    shown = json.loads(ended.stdout)["samples"]
+    with TorchLoader(
+        open_dataset([str(tmp_path)]), LoaderConfig(batch_size=4, image_size=8, seed=3, num_workers=0, tail="pad")
+    ) as loader:
+        batches = [batch for _, batch in zip(range(2), loader, strict=False)]
+    assert [sample["key"] for sample in shown] == [key for batch in batches for key in batch.keys]
+    assert [sample["label"] for sample in shown] == [label for batch in batches for label in batch.labels.tolist()]
+    assert {sample["class"] for sample in shown} <= set("abcdefghij")
+
+
+def test_the_table_has_a_line_for_each_sample(tmp_path: Path) -> None:
+    shard = write_samples(tmp_path / "s.tar", 5)
+    ended = invoke("peek", shard, "--no-shuffle", "--batch-size", "2", "--batches", "2")
+    lines = ended.stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["batch", "0"], ["000000", "0"], ["000001", "1"], ["batch", "1"], ["000002", "2"], ["000003", "3"],
+    ]  # fmt: skip
+    assert str(shard) in lines[1]
+
+
+def test_a_pattern_without_a_match_is_wrong_use(tmp_path: Path) -> None:
+    assert invoke("peek", f"{tmp_path}/none-*.tar").code == 2
+
+
+def test_a_wrong_choice_is_named(tmp_path: Path) -> None:
+    ended = invoke("peek", write_samples(tmp_path / "s.tar", 2), "--on-error", "pass")
+    assert (ended.code, "--on-error pass: choose stop or skip" in ended.stderr) == (2, True)
+
+
+def test_the_sheet_is_a_picture_of_the_augmented_batches_and_replaces_none(tmp_path: Path) -> None:
+    shard = write_samples(tmp_path / "s.tar", 9)
+    args = ("peek", shard, "--batch-size", 3, "--batches", 2, "--image-size", 32, "--sheet", tmp_path / "sheet.png")
+    assert invoke(*args).code == 0
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.size == (3 * 36 + 4, 2 * 36 + 4)
+        assert len(sheet.convert("RGB").getcolors(100_000) or []) > 50
+    again = invoke(*args)
+    assert (again.code, f"{tmp_path}/sheet.png" in again.stderr) == (2, True)

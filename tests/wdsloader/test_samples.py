@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.damaged import write_with_bad_pictures
+from tests.helpers.shards import sample_members, write_samples, write_shard
+from wdsloader import Dataset, LoaderConfig, SampleStream, SampleView, TorchLoader, open_dataset
+
+CONFIG = LoaderConfig(batch_size=8, image_size=12, num_workers=0, lanes=4, block=4, tail="pad", num_epochs=1)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    folder = tmp_path_factory.mktemp("shards")
+    for number, (first, count) in enumerate([(0, 13), (13, 0), (13, 9), (22, 21)]):
+        write_samples(folder / f"s-{number}.tar", count, first=first)
+    return open_dataset([str(folder / "s-*.tar")])
+
+
+def keys(stream: SampleStream) -> list[str]:
+    return [sample.key for sample in stream]
+
+
+def test_samples_come_in_the_order_of_the_batches(dataset: Dataset) -> None:
+    with TorchLoader(dataset, CONFIG) as loader:
+        batches = [key for batch in loader for key in batch.keys if key is not None]
+    assert keys(SampleStream(dataset, CONFIG)) == batches
+    assert len(SampleStream(dataset, CONFIG)) == 43
+
+
+def test_the_ranks_share_the_samples(dataset: Dataset) -> None:
+    ranks = [SampleStream(dataset, replace(CONFIG, batch_size=4), rank=rank, world_size=2) for rank in range(2)]
+    found = [keys(rank) for rank in ranks]
+    assert sorted(found[0] + found[1]) == [f"{n:06d}" for n in range(43)]
+    assert [len(rank) for rank in ranks] == [len(part) for part in found]
+
+
+def test_a_sample_has_its_packed_members_label_and_place(dataset: Dataset) -> None:
+    sample = next(iter(SampleStream(dataset, CONFIG)))
+    assert set(sample.members) == {"jpg", "cls"}
+    assert (sample.number, sample.label, sample.epoch) == (int(sample.key), int(sample.key) % 10, 0)
+    assert sample.image is None
+
+
+def test_after_a_break_and_after_a_resume_the_rest_follows(dataset: Dataset) -> None:
+    whole = keys(SampleStream(dataset, CONFIG))
+    stream = SampleStream(dataset, CONFIG)
+    first = []
+    for sample in stream:
+        first.append(sample.key)
+        if len(first) == 19:
+            break
+    assert first + keys(stream) == whole
+    halted = SampleStream(dataset, CONFIG)
+    for number, _ in enumerate(halted):
+        if number == 18:
+            break
+    state = halted.state_dict()
+    assert state["position"] == 16
+    again = SampleStream(dataset, CONFIG)
+    again.load_state_dict(state)
+    assert keys(again) == whole[16:]
+
+
+def test_a_sample_that_cannot_be_delivered_is_left_out_and_counted(tmp_path: Path) -> None:
+    members = sample_members(10)
+    del members[7]  # the label of the fourth
+    dataset = open_dataset([str(write_shard(tmp_path / "s.tar", members))])
+    stream = SampleStream(dataset, replace(CONFIG, on_error="skip", max_skipped=3, shuffle=False, lanes=None))
+    assert keys(stream) == [f"{n:06d}" for n in range(10) if n != 3]
+    assert stream.account is not None
+    assert (stream.account.expected, stream.account.delivered, stream.account.replaced) == (10, 9, 1)
+    assert stream.account.complete
+
+
+def test_a_bad_picture_is_no_matter_where_nothing_is_decoded(tmp_path: Path) -> None:
+    path = write_with_bad_pictures(tmp_path / "s.tar", 5, bad={2})
+    assert len(keys(SampleStream(open_dataset([str(path)]), replace(CONFIG, lanes=None)))) == 5
+
+
+def wants_even(sample: SampleView, _: object) -> bool:
+    return sample.number % 2 == 0
+
+
+def test_what_a_filter_leaves_out_moves_no_other_sample(dataset: Dataset) -> None:
+    whole = keys(SampleStream(dataset, CONFIG))
+    stream = SampleStream(dataset, replace(CONFIG, keep=wants_even))
+    assert keys(stream) == [key for key in whole if int(key) % 2 == 0]
+    assert stream.account is not None
+    assert (stream.account.filtered, stream.account.replaced) == (21, 0)
+
+
+def test_webdatasets_own_decoders_and_stages_take_these_samples(dataset: Dataset) -> None:
+    webdataset = pytest.importorskip("webdataset")
+    image = pytest.importorskip("PIL.Image")
+    dicts = [sample.as_dict() for sample in SampleStream(dataset, CONFIG)]
+    decode, fields = webdataset.decode("pil"), webdataset.to_tuple("jpg", "cls", "__key__")
+    stages = fields(decode(dicts))
+    for (picture, label, key), packed in zip(stages, dicts, strict=True):
+        assert picture.size == image.open(io.BytesIO(packed["jpg"])).size  # type: ignore[arg-type]  # bytes
+        assert (label, key) == (int(key) % 10, packed["__key__"])

@@ -1,0 +1,98 @@
+"""The command that shows what training will see first: ``wds peek``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wds import loader_options as opt
+from wds.console import AsJson, print_json, print_line
+from wds.patterns import expand_existing, without_stdin
+from wds.text import masked
+
+if TYPE_CHECKING:
+    from wdsloader import Dataset, LoaderConfig, SampleView
+
+__all__ = ["peek"]
+
+Sheet = Annotated[
+    Path | None, typer.Option("--sheet", metavar="FILE.png", help="Write the batches as one picture, augmented.")
+]
+Batches = Annotated[int, typer.Option("--batches", min=1, help="Batches to show.")]
+
+
+def peek(
+    patterns: opt.Patterns,
+    batches: Batches = 2,
+    batch_size: opt.BatchSize = 8,
+    shuffle: opt.Shuffle = True,
+    seed: opt.Seed = 0,
+    image_size: opt.ImageSize = 128,
+    sheet: Sheet = None,
+    cache_dir: opt.CacheDir = None,
+    on_error: opt.OnError = "stop",
+    as_json: AsJson = False,
+) -> None:
+    """Show the keys and labels of the first batches, in the order that training has them."""
+    named = without_stdin(patterns)
+    expand_existing(named, on_error=on_error)
+    from wdsloader import SampleStream, open_dataset
+
+    config = opt.training_config(
+        batch_size=batch_size, image_size=image_size, seed=seed, shuffle=shuffle, on_error=on_error
+    )
+    with open_dataset(named, cache_dir=cache_dir, on_error=config.on_error) as dataset:
+        samples = list(islice(SampleStream(dataset, config), batches * batch_size))
+        classes = dataset.classes or ()
+        if sheet is not None:
+            _write_sheet(sheet, dataset, config=config, batches=batches)
+    if as_json:
+        print_json({"batch_size": batch_size, "samples": [_figures(sample, classes) for sample in samples]})
+    else:
+        _print_table(samples, classes, batch_size=batch_size)
+
+
+def _write_sheet(path: Path, dataset: Dataset, *, config: LoaderConfig, batches: int) -> None:
+    """Write the first batches as training would have them, cropped and flipped."""
+    from shardkit import write_atomically
+    from wdsloader import TorchLoader, batch_sheet
+
+    with TorchLoader(dataset, config) as loader:
+        shown = list(islice(loader, batches))
+    content = batch_sheet(
+        [batch.images.numpy() for batch in shown], weights_N=[batch.weights.numpy() for batch in shown]
+    )
+    write_atomically(path, content, replace=False)
+
+
+def _print_table(samples: Sequence[SampleView], classes: Sequence[str], *, batch_size: int) -> None:
+    width = max((len(sample.key) for sample in samples), default=3)
+    label_width = max((len(_label(sample, classes)) for sample in samples), default=5)
+    for number, sample in enumerate(samples):
+        if number % batch_size == 0:
+            print_line(f"batch {number // batch_size}")
+        members = " ".join(f"{name}:{len(content)}" for name, content in sorted(sample.members.items()))
+        print_line(
+            f"  {sample.key:{width}}  {_label(sample, classes):{label_width}}  {masked(sample.shard)}  {members}"
+        )
+
+
+def _label(sample: SampleView, classes: Sequence[str]) -> str:
+    if sample.label < 0:
+        return "no label"
+    return f"{sample.label} {classes[sample.label]}" if sample.label < len(classes) else str(sample.label)
+
+
+def _figures(sample: SampleView, classes: Sequence[str]) -> dict[str, object]:
+    return {
+        "key": sample.key,
+        "label": None if sample.label < 0 else sample.label,
+        "class": classes[sample.label] if 0 <= sample.label < len(classes) else None,
+        "shard": masked(sample.shard),
+        "number": sample.number,
+        "members": {name: len(content) for name, content in sample.members.items()},
+    }
