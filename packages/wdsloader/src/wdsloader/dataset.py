@@ -15,12 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urljoin
 
-import numpy as np
-
 from shardkit import (
     MANIFEST_SUFFIX,
     Manifest,
-    ShardIndex,
     ShardkitError,
     ShardRecord,
     dataset_digest,
@@ -29,12 +26,11 @@ from shardkit import (
     is_url,
     manifest_from_json,
     manifests_in,
-    printable,
-    read_index,
 )
 from wdsloader.config import OnError
 from wdsloader.errors import DatasetError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
+from wdsloader.label_range import LabelRange, find_label_range
 from wdsloader.local_index import Indexed, index_in_reach
 from wdsloader.shards import ShardEntry, ShardTable, stale
 
@@ -44,16 +40,6 @@ log = logging.getLogger(__name__)
 
 # A message names no more missing shards than fit on a screen.
 _SHOWN_SHARDS = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelRange:
-    """The smallest and the largest label of a dataset, and where each is first met: shard and key."""
-
-    lowest: int
-    lowest_at: str
-    highest: int
-    highest_at: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,18 +82,7 @@ class Dataset:
         """
         if self.counts is None or self.remote:
             return None
-        found: list[tuple[int, str]] = []
-        for entry in self.table.entries:
-            index = _index_of(entry, skip=self.on_error == "skip")
-            readable = [] if index is None else _rows_with_labels(index, entry, skip=self.on_error == "skip")
-            if index is not None and readable:
-                labels = index.labels[readable]
-                rows = (readable[int(np.argmin(labels))], readable[int(np.argmax(labels))])
-                found += ((int(index.labels[r]), f"{entry.url}: '{printable(index.keys[r])}'") for r in rows)
-        if not found:
-            return None
-        lowest, highest = min(found, key=lambda label: label[0]), max(found, key=lambda label: label[0])
-        return LabelRange(lowest=lowest[0], lowest_at=lowest[1], highest=highest[0], highest_at=highest[1])
+        return find_label_range(self.table.entries, skip=self.on_error == "skip")
 
     def close(self) -> None:
         """Remove the temporary folder of remote shards, where there is one. The end of the process does it too."""
@@ -366,22 +341,6 @@ def _count(
     if made:
         log.info("indexed %d shards on their first use, in %.1f s", made, time.monotonic() - started)
     return tuple(records), tuple(entries), tuple(lost)
-
-
-def _rows_with_labels(index: ShardIndex, entry: ShardEntry, *, skip: bool) -> list[int]:
-    """Return the rows whose labels count: all; under ``skip`` those that have one and can be read."""
-    if not skip:
-        return list(range(index.num_samples))
-    return sorted(set(np.flatnonzero(index.labels >= 0).tolist()) - entry.faults.keys())
-
-
-def _index_of(entry: ShardEntry, *, skip: bool) -> ShardIndex | None:
-    try:
-        return entry.index or read_index(Path(index_path_of(entry.url)))
-    except (ShardkitError, OSError) as error:
-        if skip:
-            return None
-        raise DatasetError(str(error)) from error
 
 
 def _say_inexact(unknown: list[str], *, exact: bool) -> None:
