@@ -55,5 +55,5 @@ def test_a_row_of_the_epoch_before_fills_none_of_this_one() -> None:
     together = assembler(asked)
     together.assemble([part([0, 1])], num_rows=2)
     whole = together.assemble([part([], epoch=1)], num_rows=2)
-    assert not (whole.images.any() or whole.labels.any() or whole.weights.any())
+    assert not any(column.any() for column in (whole.images, whole.labels, whole.weights))
     assert asked == [(1, 0)]
