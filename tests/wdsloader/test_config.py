@@ -17,6 +17,14 @@ from wdsloader.errors import ConfigError
         ({"batch_size": 8, "tail": "keep"}, "tail='keep': choose one of drop, pad, ragged"),
         ({"batch_size": 8, "lanes": 0}, "lanes=0: must be an integer of at least 1"),
         ({"batch_size": 8, "num_epochs": 0}, "num_epochs=0"),
+        ({"batch_size": 8, "on_error": "pass"}, "on_error='pass': choose one of stop, skip"),
+        ({"batch_size": 8, "labels": "some"}, "labels='some': choose one of required, optional"),
+        ({"batch_size": 8, "max_skipped": -1}, r"max_skipped=-1: must be a count \(an integer from 0 up\) or a share"),
+        ({"batch_size": 8, "max_skipped": 1.5}, "max_skipped=1.5"),
+        ({"batch_size": 8, "max_skipped": float("nan")}, "max_skipped=nan"),
+        ({"batch_size": 8, "resampled": True}, "say in epoch_samples how many"),
+        ({"batch_size": 8, "epoch_samples": 80}, "epoch_samples=80 goes with resampled=True"),
+        ({"batch_size": 8, "shuffle": False, "cut": "run"}, "shuffle=False is the order as listed"),
     ],
 )
 def test_a_setting_out_of_range_is_named_with_its_value(settings: dict[str, Any], message: str) -> None:

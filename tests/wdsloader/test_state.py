@@ -44,3 +44,16 @@ def test_another_order_is_refused_with_the_value_to_set(name: str, value: int) -
 def test_a_shuffled_state_does_not_fit_the_order_as_listed() -> None:
     with pytest.raises(ConfigError, match="shuffle=True"):
         replace(STATE, lanes=0, spans_per_lane=1, block=1).require_same_order(STATE, source="the saved state")
+
+
+def test_a_state_of_version_1_is_read_as_what_it_was() -> None:
+    old = {name: value for name, value in STATE.to_dict().items() if name not in ("resampled", "cut")}
+    assert LoaderState.from_dict(old | {"version": 1}) == STATE
+
+
+def test_an_epoch_with_replacement_is_another_order() -> None:
+    drawn = replace(STATE, resampled=1000)
+    with pytest.raises(
+        ConfigError, match="resampled=True with epoch_samples=1000, this loader every sample once an epoch"
+    ):
+        STATE.require_same_order(drawn, source="the saved state")

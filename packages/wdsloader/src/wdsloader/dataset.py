@@ -14,27 +14,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from shardkit import (
     MANIFEST_SUFFIX,
     Manifest,
-    ShardIndex,
     ShardkitError,
     ShardRecord,
     dataset_digest,
     expand_patterns,
-    index_path_of,
     index_state,
     manifest_from_json,
-    printable,
-    read_index,
 )
 from wdsloader.config import OnError
 from wdsloader.config_cache import CacheConfig, remove_folder, temporary_cache
 from wdsloader.errors import DatasetError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
 from wdsloader.folder_manifests import FolderManifests
+from wdsloader.label_range import LabelRange, find_label_range
 from wdsloader.local_index import Indexed, index_in_reach, say_unsure
 from wdsloader.places import as_path, beside, require_allowed
 from wdsloader.shards import ShardEntry, ShardTable
@@ -45,16 +40,6 @@ log = logging.getLogger(__name__)
 
 # A message names no more missing shards than fit on a screen.
 _SHOWN_SHARDS = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelRange:
-    """The smallest and the largest label of a dataset, and where each is first met: shard and key."""
-
-    lowest: int
-    lowest_at: str
-    highest: int
-    highest_at: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,18 +82,7 @@ class Dataset:
         """
         if self.counts is None or self.remote:
             return None
-        found: list[tuple[int, str]] = []
-        for entry in self.table.entries:
-            index = _index_of(entry, skip=self.on_error == "skip")
-            readable = [] if index is None else _rows_with_labels(index, entry, skip=self.on_error == "skip")
-            if index is not None and readable:
-                labels = index.labels[readable]
-                rows = (readable[int(np.argmin(labels))], readable[int(np.argmax(labels))])
-                found += ((int(index.labels[r]), f"{entry.url}: '{printable(index.keys[r])}'") for r in rows)
-        if not found:
-            return None
-        lowest, highest = min(found, key=lambda label: label[0]), max(found, key=lambda label: label[0])
-        return LabelRange(lowest=lowest[0], lowest_at=lowest[1], highest=highest[0], highest_at=highest[1])
+        return find_label_range(self.table.entries, skip=self.on_error == "skip")
 
     def close(self) -> None:
         """Bring the cache down to its limit, or remove the temporary folder that was one, as the process's end does."""
@@ -345,22 +319,6 @@ def _count(
         log.info("indexed %d shards on their first use, in %.1f s", made, time.monotonic() - started)
     say_unsure(unsure)
     return tuple(records), tuple(entries), tuple(lost)
-
-
-def _rows_with_labels(index: ShardIndex, entry: ShardEntry, *, skip: bool) -> list[int]:
-    """Return the rows whose labels count: all; under ``skip`` those that have one and can be read."""
-    if not skip:
-        return list(range(index.num_samples))
-    return sorted(set(np.flatnonzero(index.labels >= 0).tolist()) - entry.faults.keys())
-
-
-def _index_of(entry: ShardEntry, *, skip: bool) -> ShardIndex | None:
-    try:
-        return entry.index or read_index(Path(index_path_of(entry.url)))
-    except (ShardkitError, OSError) as error:
-        if skip:
-            return None
-        raise DatasetError(str(error)) from error
 
 
 def _say_inexact(unknown: list[str], *, exact: bool) -> None:

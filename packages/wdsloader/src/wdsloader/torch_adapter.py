@@ -212,7 +212,8 @@ class TorchLoader:
         account = tally.account()
         clean = not account.replaced and not account.lost_shards
         level = logging.WARNING if not clean else logging.INFO if self.config.on_error == "skip" else logging.DEBUG
-        first = "; ".join(map(str, account.faults[:_NAMED_FAULTS]))
+        # All samples of a lost shard say the same.
+        first = "; ".join(list(dict.fromkeys(map(str, account.faults)))[:_NAMED_FAULTS])
         log.log(level, "%s%s", account, f". First: {first}" if first else "")
 
     def _batch(self, part: Part, *, position: int) -> Batch:
