@@ -62,6 +62,7 @@ struct filter {
     int *first;
     int *count;
     int32_t *weights;
+    uint32_t *for_channels; /* each weight four times, for the four bytes of a pixel */
 };
 
 enum kernel_status make_filter(struct filter *filter, int num_inputs, float start, float stop, int size);
