@@ -23,6 +23,12 @@ const char LIBJPEG_NAME[] = "libjpeg-turbo " STRING(LIBJPEG_TURBO_VERSION);
  * picture's. So this many rows and columns more than the box on each side, and its own come out as in the whole. */
 #define MARGIN 2
 
+/* The start of libjpeg's own type (jpegint.h), the same in every version since 6b. */
+struct jpeg_entropy_decoder {
+    void (*start_pass)(j_decompress_ptr jpeg);
+    boolean (*decode_mcu)(j_decompress_ptr jpeg, JBLOCKROW *blocks);
+};
+
 struct job {
     struct jpeg_decompress_struct jpeg;
     struct jpeg_error_mgr errors;
@@ -33,6 +39,9 @@ struct job {
     uint8_t *ring;         /* the last down.taps resampled rows, row y in slot y % down.taps */
     const uint8_t **rows;  /* room for down.taps pointers into it */
     uint32_t *sums;
+    boolean (*decode_mcu)(j_decompress_ptr jpeg, JBLOCKROW *blocks);
+    unsigned interval;     /* units between restart markers */
+    unsigned to_go;        /* of them before the next marker */
 };
 
 static struct job *job_of(j_common_ptr jpeg) { return jpeg->client_data; }
@@ -79,6 +88,26 @@ static struct rectangle pixels_of(const struct crop *crop, int shrinking) {
                               (int)ceil((crop->y + crop->height) / shrinking)};
 }
 
+/* libjpeg-turbo unpacks a picture that has restart markers with its slow decoder throughout, which costs more than
+ * cutting at the markers saves. So it is told of an interval of one unit, and only at the first unit of each interval;
+ * between them it sees none and is fast. Were a version to count differently, it would meet a marker unawares and warn,
+ * and Pillow would get the picture.
+ */
+static boolean decode_unit(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
+    struct job *job = jpeg->client_data;
+    bool first = job->to_go == 0;
+    if (first)
+        job->to_go = job->interval;
+    jpeg->restart_interval = first;
+    job->to_go--;
+    return job->decode_mcu(jpeg, blocks);
+}
+
+static void decode_fast_between_restarts(struct job *job) {
+    job->decode_mcu = job->jpeg.entropy->decode_mcu;
+    job->jpeg.entropy->decode_mcu = decode_unit;
+}
+
 static enum kernel_status start(struct job *job, const uint8_t *data, size_t size, int shrinking) {
     struct jpeg_decompress_struct *jpeg = &job->jpeg;
     jpeg_create_decompress(jpeg);
@@ -87,7 +116,13 @@ static enum kernel_status start(struct job *job, const uint8_t *data, size_t siz
     jpeg->out_color_space = JCS_EXT_RGBX;
     jpeg->do_block_smoothing = FALSE;
     jpeg->scale_denom = (unsigned)shrinking;
+    if (!jpeg_has_multiple_scans(jpeg) && jpeg->restart_interval > 1) {
+        job->interval = jpeg->restart_interval;
+        jpeg->restart_interval = 1;
+    }
     jpeg_start_decompress(jpeg);
+    if (job->interval)
+        decode_fast_between_restarts(job);
     if (jpeg->coef_bits) /* a progressive picture; libjpeg smooths one that lacks bits, with Pillow */
         for (int c = 0; c < jpeg->num_components; c++)
             for (int k = 0; k < DCTSIZE2; k++)
