@@ -7,6 +7,9 @@
 
 #include "kernel.h"
 
+/* Raised when the pixels that come out, or what is taken, change. */
+#define KERNEL_VERSION "1.0"
+
 /* The most pixels a side of the output may have; JPEG's own limit. */
 #define MAX_SIDE 65500
 
@@ -98,7 +101,11 @@ static PyMethodDef methods[] = {{"read_size", read_size, METH_O, NULL},
                                 {"insert_restarts", insert, METH_VARARGS, NULL},
                                 {NULL, NULL, 0, NULL}};
 
-static int fill(PyObject *module) { return PyModule_AddStringConstant(module, "LIBJPEG", LIBJPEG_NAME); }
+static int fill(PyObject *module) {
+    if (PyModule_AddStringConstant(module, "VERSION", KERNEL_VERSION) < 0)
+        return -1;
+    return PyModule_AddStringConstant(module, "LIBJPEG", LIBJPEG_NAME);
+}
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, fill}, {0, NULL}};
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from wdsloader.config import AugmentConfig, LoaderConfig
+from wdsloader.crop_ready import insert_restart_markers
 from wdsloader.dataset import Dataset, LabelRange, open_dataset
+from wdsloader.decode import decode_path
 from wdsloader.errors import (
     ConfigError,
     DatasetError,
@@ -41,7 +43,9 @@ __all__ = [
     "TorchLoader",
     "WdsloaderError",
     "WorkerError",
+    "decode_path",
     "default_cache_dir",
+    "insert_restart_markers",
     "mask_url",
     "open_dataset",
     "source_loader",

@@ -1,7 +1,10 @@
 """The crop kernel (src/kernel). Absent where it could not be built; ``wdsloader.decode`` then does without."""
 
-from collections.abc import Buffer
+import numpy as np
+import numpy.typing as npt
 
+# The kernel's own version: another one may take other pictures or give other pixels.
+VERSION: str
 # The JPEG library it was built with, by name and version.
 LIBJPEG: str
 
@@ -9,7 +12,7 @@ def read_size(data: bytes, /) -> tuple[int, int] | None:
     """Return (width, height) in pixels as the header tells; None: not a picture for the kernel, Pillow may know it."""
 
 def crop(
-    data: bytes, box: tuple[float, float, float, float], out: Buffer, flip: bool, dct_scaling: bool, /
+    data: bytes, box: tuple[float, float, float, float], out: npt.NDArray[np.uint8], flip: bool, dct_scaling: bool, /
 ) -> str | None:
     """Write the box (x, y, width, height), resized and mirrored if ``flip``, into ``out``: C-contiguous (h, w, 3).
 

@@ -59,19 +59,18 @@ def decode_crop(
             box = (crop.x, crop.y, crop.width, crop.height)
             if _crop.crop(data, box, out, crop.flip, dct_scaling) is None:
                 return
-    _crop_with_pillow(data, choose if crop is None else _always(crop), out=out, max_pixels=max_pixels)
+    opened = open_picture(data, max_pixels=max_pixels)
+    _crop_with_pillow(opened, crop or choose(opened.width, opened.height), out=out)
 
 
 def decode_path() -> str:
     """Return which path ordinary JPEGs take here, with versions: the kernel, or Pillow."""
     if HAS_KERNEL:
-        return f"kernel ({_crop.LIBJPEG})"
+        return f"kernel {_crop.VERSION} ({_crop.LIBJPEG})"
     return f"pillow {PIL.__version__}"
 
 
-def _crop_with_pillow(data: bytes, choose: ChooseCrop, *, out: Uint8s, max_pixels: int) -> None:
-    opened = open_picture(data, max_pixels=max_pixels)
-    crop = choose(opened.width, opened.height)
+def _crop_with_pillow(opened: Image.Image, crop: Crop, *, out: Uint8s) -> None:
     picture = to_rgb(load(opened))
     left, top = math.floor(crop.x), math.floor(crop.y)
     right, bottom = math.ceil(crop.x + crop.width), math.ceil(crop.y + crop.height)
@@ -81,7 +80,3 @@ def _crop_with_pillow(data: bytes, choose: ChooseCrop, *, out: Uint8s, max_pixel
     )
     pixels = np.asarray(resized)
     out[:] = pixels[:, ::-1] if crop.flip else pixels
-
-
-def _always(crop: Crop) -> ChooseCrop:
-    return lambda width, height: crop
