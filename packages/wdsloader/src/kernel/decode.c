@@ -40,7 +40,8 @@ struct job {
     const uint8_t **rows;  /* room for down.taps pointers into it */
     uint32_t *sums;
     boolean (*decode_mcu)(j_decompress_ptr jpeg, JBLOCKROW *blocks);
-    unsigned interval;     /* units between restart markers */
+    bool in_order;         /* see struct cutting */
+    unsigned interval;     /* units between restart markers, where decode_unit is in use */
     unsigned to_go;        /* of them before the next marker */
 };
 
@@ -91,7 +92,7 @@ static struct rectangle pixels_of(const struct crop *crop, int shrinking) {
 /* libjpeg-turbo unpacks a picture that has restart markers with its slow decoder throughout, which costs more than
  * cutting at the markers saves. So it is told of an interval of one unit, and only at the first unit of each interval;
  * between them it sees none and is fast. Were a version to count differently, it would meet a marker unawares and warn,
- * and Pillow would get the picture.
+ * and Pillow would get the picture. Only for markers known to be in order: the two decoders differ on odd data.
  */
 static boolean decode_unit(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
     struct job *job = jpeg->client_data;
@@ -116,7 +117,7 @@ static enum kernel_status start(struct job *job, const uint8_t *data, size_t siz
     jpeg->out_color_space = JCS_EXT_RGBX;
     jpeg->do_block_smoothing = FALSE;
     jpeg->scale_denom = (unsigned)shrinking;
-    if (!jpeg_has_multiple_scans(jpeg) && jpeg->restart_interval > 1) {
+    if (job->in_order && jpeg->restart_interval > 1) {
         job->interval = jpeg->restart_interval;
         jpeg->restart_interval = 1;
     }
@@ -242,6 +243,7 @@ enum kernel_status crop_picture(const uint8_t *data, size_t size, const struct c
     status = cut_at_restarts(data, size, &layout, wanted, &cutting);
     if (status != KERNEL_DONE)
         return status;
+    job.in_order = cutting.in_order;
     if (cutting.data) { /* cut along units of at least 8 pixels, so that these divide evenly */
         int left = cutting.left / shrinking, top = cutting.top / shrinking;
         struct rectangle moved = {box.left - left, box.top - top, box.right - left, box.bottom - top};

@@ -50,6 +50,7 @@ struct cutting {
     uint8_t *data;
     size_t size;
     int left, top;
+    bool in_order; /* every restart marker is where it must be, and the picture ends where its pixels do */
 };
 
 enum kernel_status cut_at_restarts(const uint8_t *data, size_t size, const struct layout *layout,

@@ -131,18 +131,24 @@ bool scan_is_whole(const uint8_t *data, size_t size, size_t from) {
     return false;
 }
 
+static int units_across(const struct layout *layout) {
+    return (layout->width + layout->mcu_width - 1) / layout->mcu_width;
+}
+
+static int units_down(const struct layout *layout) {
+    return (layout->height + layout->mcu_height - 1) / layout->mcu_height;
+}
+
 /* How the intervals between restart markers tile the picture: each covers interval_width x interval_height pixels. */
 struct grid {
     int across, down;
     int interval_width, interval_height;
 };
 
+/* False: intervals end within rows. */
 static bool make_grid(const struct layout *layout, struct grid *grid) {
     int interval = (int)layout->restart_interval;
-    int units = (layout->width + layout->mcu_width - 1) / layout->mcu_width;
-    int unit_rows = (layout->height + layout->mcu_height - 1) / layout->mcu_height;
-    if (!layout->one_scan || interval == 0)
-        return false;
+    int units = units_across(layout), unit_rows = units_down(layout);
     if (units % interval == 0) {
         *grid = (struct grid){units / interval, unit_rows, interval * layout->mcu_width, layout->mcu_height};
         return true;
@@ -209,27 +215,38 @@ static enum kernel_status copy_intervals(const uint8_t *data, const struct layou
     return KERNEL_DONE;
 }
 
-/* Cut out the intervals that `wanted` touches. cutting->data stays NULL where that saves nothing or cannot be done. */
-enum kernel_status cut_at_restarts(const uint8_t *data, size_t size, const struct layout *layout,
-                                   struct rectangle wanted, struct cutting *cutting) {
+/* Cut the intervals that `wanted` touches out of `data`. cutting->data stays NULL where that saves nothing. */
+static enum kernel_status cut(const uint8_t *data, const struct layout *layout, struct rectangle wanted,
+                              const size_t *starts, struct cutting *cutting) {
     struct grid grid;
-    *cutting = (struct cutting){NULL, 0, 0, 0};
     if (!make_grid(layout, &grid))
         return KERNEL_DONE;
     struct rectangle box = {
         wanted.left / grid.interval_width, wanted.top / grid.interval_height,
         min_int(grid.across, (wanted.right + grid.interval_width - 1) / grid.interval_width),
         min_int(grid.down, (wanted.bottom + grid.interval_height - 1) / grid.interval_height)};
-    bool saves = box.top > 0 || box.left > 0 || box.right < grid.across;
-    size_t num = (size_t)grid.across * (size_t)grid.down;
-    if (!saves || num > size / 2) /* an interval has its marker of two bytes */
+    if (box.top == 0 && box.left == 0 && box.right == grid.across)
+        return KERNEL_DONE; /* below the box nothing is unpacked anyway */
+    return copy_intervals(data, layout, &grid, box, starts, cutting);
+}
+
+/* Look for the restart markers, and cut at them if all are there, in order, with nothing else between. */
+enum kernel_status cut_at_restarts(const uint8_t *data, size_t size, const struct layout *layout,
+                                   struct rectangle wanted, struct cutting *cutting) {
+    *cutting = (struct cutting){NULL, 0, 0, 0, false};
+    if (!layout->one_scan || layout->restart_interval == 0)
+        return KERNEL_DONE;
+    size_t units = (size_t)units_across(layout) * (size_t)units_down(layout);
+    size_t num = (units + layout->restart_interval - 1) / layout->restart_interval;
+    if (num > size / 2) /* an interval has its marker of two bytes */
         return KERNEL_DONE;
     size_t *starts = malloc((num + 1) * sizeof *starts);
     if (starts == NULL)
         return KERNEL_NO_MEMORY;
     enum kernel_status status = KERNEL_DONE;
-    if (find_intervals(data, size, layout->scan, starts, num))
-        status = copy_intervals(data, layout, &grid, box, starts, cutting);
+    cutting->in_order = find_intervals(data, size, layout->scan, starts, num);
+    if (cutting->in_order)
+        status = cut(data, layout, wanted, starts, cutting);
     free(starts);
     return status;
 }
