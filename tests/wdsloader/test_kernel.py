@@ -72,19 +72,6 @@ def pillow_crop(data: bytes, crop: Crop, *, size: tuple[int, int] = (23, 19)) ->
     return out
 
 
-def difference(one: Uint8s, other: Uint8s) -> tuple[float, int]:
-    """Return the mean and the largest absolute difference."""
-    errors = np.abs(one.astype(int) - other)
-    return float(errors.mean()), int(errors.max())
-
-
-def assert_like_pillow(result: Uint8s, expected: Uint8s) -> None:
-    """Newer Pillows resample some boxes rows first, so that values can round the other way: 1 off, never more."""
-    mean, largest = difference(result, expected)
-    assert mean <= 0.5
-    assert largest <= 1
-
-
 def test_an_installed_package_has_the_kernel_where_it_can_be_built() -> None:
     can_be_built = shutil.which("cc") is not None and Path("/usr/include/jpeglib.h").exists()
     if "site-packages" in str(wdsloader.__file__) and can_be_built:
@@ -97,12 +84,12 @@ def test_an_installed_package_has_the_kernel_where_it_can_be_built() -> None:
 @with_kernel
 @pytest.mark.parametrize("box", BOXES)
 @pytest.mark.parametrize("name", whole_jpegs())
-def test_a_whole_picture_gives_the_pixels_that_pillow_gives(name: str, box: tuple[float, float, float, float]) -> None:
+def test_a_whole_picture_gives_pillows_pixels_to_the_bit(name: str, box: tuple[float, float, float, float]) -> None:
     result = crop_or_reason(whole_jpegs()[name], box, use_kernel=True)
     expected = crop_or_reason(whole_jpegs()[name], box, use_kernel=False)
     assert not isinstance(result, str)
     assert not isinstance(expected, str)
-    assert_like_pillow(result, expected)
+    assert np.array_equal(result, expected)
 
 
 @with_kernel
@@ -129,7 +116,7 @@ def test_a_damaged_picture_is_taken_or_refused_as_by_pillow(name: str, box: tupl
         assert isinstance(result, str)
         assert result == expected
     else:
-        assert_like_pillow(result, expected)
+        assert np.array_equal(result, expected)
 
 
 @with_kernel
@@ -139,16 +126,6 @@ def test_a_cut_picture_is_refused_wherever_it_is_cut_and_wherever_the_box_is(
 ) -> None:
     for name, data in cut_jpegs().items():
         assert isinstance(crop_or_reason(data, box, use_kernel=True), str), name
-
-
-@with_kernel
-@pytest.mark.parametrize("name", ["RGB 4:2:0 131x97", "RGB 4:4:4 131x97", "L 4:4:4 131x97", "progressive"])
-def test_a_box_wider_than_high_gives_pillows_pixels_to_the_bit(name: str) -> None:
-    data = whole_jpegs()[name]
-    for crop in (Crop(3, 5, 80, 31), Crop(60.25, 17.5, 70.5, 40.125, flip=True)):
-        result = kernel_crop(data, crop, size=(20, 40))
-        assert not isinstance(result, str)
-        assert np.array_equal(result, pillow_crop(data, crop, size=(20, 40)))
 
 
 # ---------------------------------------------------------------------------------------------------------- anything
@@ -180,13 +157,13 @@ def crops(draw: st.DrawFn, size: tuple[int, int]) -> Crop:
 @with_kernel
 @settings(max_examples=150)
 @given(st.data())
-def test_any_box_of_any_picture_is_within_rounding_of_pillow(data: st.DataObject) -> None:
+def test_any_box_of_any_picture_gives_pillows_pixels_to_the_bit(data: st.DataObject) -> None:
     jpeg = data.draw(jpegs())
     crop = data.draw(crops(decode_rgb(jpeg).size))
     size = data.draw(st.tuples(st.integers(1, 40), st.integers(1, 40)))
     result = kernel_crop(jpeg, crop, size=size)
     assert not isinstance(result, str)
-    assert_like_pillow(result, pillow_crop(jpeg, crop, size=size))
+    assert np.array_equal(result, pillow_crop(jpeg, crop, size=size))
 
 
 @with_kernel
@@ -250,10 +227,10 @@ def test_dct_scaling_stays_near_where_the_box_is_large_and_changes_nothing_where
     large, small = Crop(11, 7, 380, 300), Crop(11, 7, 60, 60)
     scaled = kernel_crop(data, large, size=(50, 60), dct_scaling=True)
     assert not isinstance(scaled, str)
-    assert 0 < difference(scaled, pillow_crop(data, large, size=(50, 60)))[0] <= 5.0
+    assert 0 < np.abs(scaled.astype(int) - pillow_crop(data, large, size=(50, 60))).mean() <= 5.0
     result = kernel_crop(data, small, size=(50, 60), dct_scaling=True)
     assert not isinstance(result, str)
-    assert_like_pillow(result, pillow_crop(data, small, size=(50, 60)))
+    assert np.array_equal(result, pillow_crop(data, small, size=(50, 60)))
 
 
 @with_kernel

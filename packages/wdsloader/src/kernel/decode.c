@@ -116,6 +116,7 @@ static enum kernel_status start(struct job *job, const uint8_t *data, size_t siz
     jpeg_read_header(jpeg, TRUE);
     jpeg->out_color_space = JCS_EXT_RGBX;
     jpeg->do_block_smoothing = FALSE;
+    jpeg->scale_num = 1;
     jpeg->scale_denom = (unsigned)shrinking;
     if (job->in_order && jpeg->restart_interval > 1) {
         job->interval = jpeg->restart_interval;

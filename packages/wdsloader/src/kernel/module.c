@@ -107,7 +107,12 @@ static int fill(PyObject *module) {
     return PyModule_AddStringConstant(module, "LIBJPEG", LIBJPEG_NAME);
 }
 
-static PyModuleDef_Slot slots[] = {{Py_mod_exec, fill}, {0, NULL}};
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, fill},
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL}};
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, .m_name = "wdsloader._crop", .m_methods = methods, .m_slots = slots};
