@@ -92,6 +92,8 @@ def damaged_jpegs() -> dict[str, bytes]:
         "other segment in the middle": plain[:middle] + segment(0xFE, b"oh") + plain[middle:],
         "a gap in the middle": plain[: middle - 300] + plain[middle:],
         "zeros in the middle": plain[: middle - 40] + bytes(80) + plain[middle + 40 :],
+        "fill bytes in the middle": plain[: middle - 40] + b"\xff" * 20 + plain[middle - 20 :],
+        "fill bytes between restart markers": marked[: second - 40] + b"\xff" * 20 + marked[second - 20 :],
         "other segment at the end": plain[:-2] + segment(0xFE, b"oh") + b"\xff\xd9",
         "12 bits": plain[: sof + 4] + b"\x0c" + plain[sof + 5 :],
         "no rows": plain[: sof + 5] + b"\0\0" + plain[sof + 7 :],
