@@ -8,7 +8,9 @@ checkout, as ordinary (not editable) installs that are rebuilt every time.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -31,6 +33,18 @@ COMES_FROM_A_FOLDER = """
 import importlib.metadata, json, sys
 for name in sys.argv[1:]:
     assert "dir_info" in json.loads(importlib.metadata.distribution(name).read_text("direct_url.json")), name
+"""
+KERNEL_IS_COMPLETE = """
+import subprocess, sys
+import wdsloader._crop as kernel
+lines = subprocess.run(["ldd", kernel.__file__], capture_output=True, text=True, check=True).stdout.splitlines()
+elsewhere = [line for line in lines if "not found" in line or "jpeg" in line and "wdsloader.libs" not in line]
+sys.exit(elsewhere and f"the kernel needs what the wheel does not have: {elsewhere}")
+"""
+KERNEL_IS_ABSENT = """
+import wdsloader
+from wdsloader.decode import HAS_KERNEL, decode_path
+assert not HAS_KERNEL and decode_path().startswith("pillow"), decode_path()
 """
 
 nox.needs_version = ">=2026.4"
@@ -91,7 +105,8 @@ def bare_environment(session: nox.Session, name: str, *what: str, with_pip: bool
     pip_option = [] if with_pip or session.venv_backend != "uv" else ["--without-pip"]
     session.run("python", "-m", "venv", "--clear", *pip_option, str(folder), silent=True)
     python = str(folder / "bin" / "python")
-    install_into(session, python, *(["-c", CONSTRAINTS] if locked else []), *what)
+    if what:
+        install_into(session, python, *(["-c", CONSTRAINTS] if locked else []), *what)
     return python
 
 
@@ -175,13 +190,14 @@ def lock(session: nox.Session) -> None:
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """Build the four wheels and try them; then try `pip install .`; each in an environment that holds nothing else."""
+    """Build the four wheels and try them, then `pip install .`, then wdsloader without a compiler; each by itself."""
     install(session, *group("build"))
     scratch = scratch_folder(session)
     wheels = scratch / "wheels"
     shutil.rmtree(wheels, ignore_errors=True)  # with `nox -r` there may be old ones
     for folder in (*LIBRARIES, "."):
         session.run("python", "-m", "build", "--wheel", "--no-isolation", "--outdir", str(wheels), folder, silent=True)
+    complete_kernel(session, wheels)
     built = sorted(str(path) for path in wheels.glob("*.whl"))
     if len(built) != len(OUR_NAMES):
         session.error(f"expected {len(OUR_NAMES)} wheels, found {built}")
@@ -192,6 +208,8 @@ def build(session: nox.Session) -> None:
     requirements.write_text(str(session.run("python", "tools/lock.py", "--requirements", silent=True)))
     python = bare_environment(session, "from-wheels", "-r", str(requirements))
     install_into(session, python, "--no-deps", *built)
+    if can_build_kernel():
+        session.run(python, "-c", KERNEL_IS_COMPLETE, external=True, log=False)
     smoke_test(session, python)
 
     # What a user types, with the pip that came with this Python and the versions that it picks.
@@ -199,6 +217,46 @@ def build(session: nox.Session) -> None:
     session.run(python, "-m", "pip", "check", external=True)
     session.run(python, "-c", COMES_FROM_A_FOLDER, *OUR_NAMES, external=True, log=False)
     smoke_test(session, python)
+    try_without_compiler(session)
+
+
+def can_build_kernel() -> bool:
+    """Say whether this machine has what wdsloader's kernel is built with: a C compiler, libjpeg-turbo's headers."""
+    program = "#include <stdio.h>\n#include <jpeglib.h>\nint version = LIBJPEG_TURBO_VERSION_NUMBER;\n"
+    command = [*shlex.split(os.environ.get("CC", "cc")), "-x", "c", "-fsyntax-only", "-"]
+    try:
+        return subprocess.run(command, input=program, text=True, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def complete_kernel(session: nox.Session, wheels: Path) -> None:
+    """Put libjpeg-turbo into wdsloader's wheel, unless it was linked statically or there is no kernel."""
+    if not can_build_kernel():
+        session.warn("no C compiler or no headers of libjpeg-turbo: the wheel has no kernel")
+        return
+    if sys.platform != "linux":
+        session.warn("the kernel needs the libjpeg-turbo of this machine: auditwheel knows Linux only")
+        return
+    (wheel,) = wheels.glob("wdsloader-*.whl")
+    session.run("auditwheel", "repair", "--wheel-dir", str(wheels / "repaired"), str(wheel), silent=True)
+    wheel.unlink()
+    (repaired,) = (wheels / "repaired").glob("*.whl")
+    repaired.rename(wheels / repaired.name)
+
+
+def try_without_compiler(session: nox.Session) -> None:
+    """Install from a copy of the sources that no build has touched, with a compiler that fails; decode with Pillow."""
+    copy = scratch_folder(session) / "sources"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree("packages", copy, ignore=shutil.ignore_patterns("*.so", "build", "*.egg-info", "__pycache__"))
+    python = bare_environment(session, "no-compiler")
+    session.env["CC"] = "/bin/false"
+    try:
+        install_into(session, python, str(copy / "shardkit"), str(copy / "wdsloader"))
+    finally:
+        del session.env["CC"]
+    session.run(python, "-c", KERNEL_IS_ABSENT, external=True, log=False)
 
 
 def smoke_test(session: nox.Session, python: str) -> None:

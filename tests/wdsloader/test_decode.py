@@ -11,67 +11,108 @@ from torchvision.transforms import functional as F
 from shardkit import PictureError
 from tests.helpers.shards import jpeg_bytes
 from wdsloader.augment import Crop, centre_crop
-from wdsloader.decode import Uint8s, decode_crop
+from wdsloader.decode import HAS_KERNEL, Uint8s, decode_crop, decode_path
 
 
-def decoded(data: bytes, crop: Crop, *, size: int) -> Uint8s:
+@pytest.fixture(params=["kernel", "pillow"])
+def use_kernel(request: pytest.FixtureRequest) -> bool:
+    if request.param == "kernel" and not HAS_KERNEL:
+        pytest.skip("built without the kernel")
+    return bool(request.param == "kernel")
+
+
+def decoded(data: bytes, crop: Crop, *, size: int, use_kernel: bool) -> Uint8s:
     out = np.zeros((size, size, 3), np.uint8)
-    decode_crop(data, lambda width, height: crop, out=out)
+    decode_crop(data, lambda width, height: crop, out=out, use_kernel=use_kernel)
     return out
 
 
 @pytest.mark.parametrize("box", [(3, 5, 40, 31), (0, 0, 97, 83), (50, 60, 7, 9)])
-def test_a_box_of_whole_pixels_gives_torchvisions_resized_crop_bit_for_bit(box: tuple[int, int, int, int]) -> None:
+def test_a_box_of_whole_pixels_gives_torchvisions_resized_crop_bit_for_bit(
+    box: tuple[int, int, int, int], use_kernel: bool
+) -> None:
     data = jpeg_bytes(4, size=(97, 83))
     x, y, width, height = box
     picture = Image.open(io.BytesIO(data)).convert("RGB")
     expected = F.resized_crop(picture, y, x, height, width, [24, 24], InterpolationMode.BILINEAR, antialias=True)
-    assert np.array_equal(decoded(data, Crop(x, y, width, height), size=24), np.asarray(expected))
+    assert np.array_equal(
+        decoded(data, Crop(x, y, width, height), size=24, use_kernel=use_kernel), np.asarray(expected)
+    )
 
 
-def test_a_mirrored_crop_is_the_crop_mirrored() -> None:
+def test_a_high_narrow_box_is_within_rounding_of_torchvision(use_kernel: bool) -> None:
+    """Pillow 13 takes its rows first; its order depends on the version, ours does not."""
+    data = jpeg_bytes(4, size=(97, 183))
+    picture = Image.open(io.BytesIO(data)).convert("RGB")
+    expected = F.resized_crop(picture, 2, 30, 170, 30, [24, 24], InterpolationMode.BILINEAR, antialias=True)
+    ours = decoded(data, Crop(30, 2, 30, 170), size=24, use_kernel=use_kernel)
+    assert np.abs(ours.astype(int) - np.asarray(expected)).max() <= 1
+
+
+def test_a_mirrored_crop_is_the_crop_mirrored(use_kernel: bool) -> None:
     data = jpeg_bytes(4, size=(97, 83))
-    plain = decoded(data, Crop(3, 5, 40, 31), size=24)
-    assert np.array_equal(decoded(data, Crop(3, 5, 40, 31, flip=True), size=24), plain[:, ::-1])
+    plain = decoded(data, Crop(3, 5, 40, 31), size=24, use_kernel=use_kernel)
+    assert np.array_equal(decoded(data, Crop(3, 5, 40, 31, flip=True), size=24, use_kernel=use_kernel), plain[:, ::-1])
 
 
-def test_the_evaluation_crop_is_near_resize_then_centre_crop() -> None:
+def test_the_evaluation_crop_is_near_resize_then_centre_crop(use_kernel: bool) -> None:
     data = jpeg_bytes(9, size=(500, 375))
     picture = Image.open(io.BytesIO(data)).convert("RGB")
     expected = np.asarray(F.center_crop(F.resize(picture, 256, InterpolationMode.BILINEAR), [224, 224]))
-    ours = decoded(data, centre_crop(width=500, height=375), size=224)
+    ours = decoded(data, centre_crop(width=500, height=375), size=224, use_kernel=use_kernel)
     assert np.abs(ours.astype(int) - expected).mean() < 1.0
 
 
-def test_the_box_is_chosen_by_the_size_in_the_header() -> None:
+def test_the_box_is_chosen_by_the_size_in_the_header(use_kernel: bool) -> None:
     asked: list[tuple[int, int]] = []
 
     def choose(width: int, height: int) -> Crop:
         asked.append((width, height))
         return Crop(0, 0, width, height)
 
-    decode_crop(jpeg_bytes(0, size=(31, 17)), choose, out=np.zeros((8, 8, 3), np.uint8))
+    decode_crop(jpeg_bytes(0, size=(31, 17)), choose, out=np.zeros((8, 8, 3), np.uint8), use_kernel=use_kernel)
     assert asked == [(31, 17)]
 
 
-def test_a_cut_picture_is_an_error_not_gray() -> None:
+def test_a_cut_picture_is_an_error_not_gray(use_kernel: bool) -> None:
     data = jpeg_bytes(1, size=(64, 64))
     with pytest.raises(PictureError, match="does not decode"):
-        decoded(data[:-40], Crop(0, 0, 64, 64), size=16)
+        decoded(data[:-40], Crop(0, 0, 64, 64), size=16, use_kernel=use_kernel)
 
 
-def test_a_picture_of_too_many_pixels_is_refused_before_it_is_unpacked() -> None:
+def test_a_picture_of_too_many_pixels_is_refused_before_it_is_unpacked(use_kernel: bool) -> None:
     with pytest.raises(PictureError, match="more than the limit of 100"):
         decode_crop(
             jpeg_bytes(1, size=(64, 64)),
             lambda w, h: Crop(0, 0, w, h),
             out=np.zeros((8, 8, 3), np.uint8),
             max_pixels=100,
+            use_kernel=use_kernel,
         )
 
 
-def test_a_gray_picture_fills_three_equal_channels() -> None:
+def test_a_gray_picture_fills_three_equal_channels(use_kernel: bool) -> None:
     buffer = io.BytesIO()
     Image.new("L", (20, 20), 77).save(buffer, "PNG")
-    out = decoded(buffer.getvalue(), Crop(0, 0, 20, 20), size=8)
+    out = decoded(buffer.getvalue(), Crop(0, 0, 20, 20), size=8, use_kernel=use_kernel)
     assert np.array_equal(out, np.full((8, 8, 3), 77))
+
+
+def test_a_slot_with_gaps_between_its_rows_is_filled_all_the_same(use_kernel: bool) -> None:
+    data, crop = jpeg_bytes(4, size=(97, 83)), Crop(3, 5, 40, 31)
+    wide = np.zeros((24, 48, 3), np.uint8)
+    decode_crop(data, lambda width, height: crop, out=wide[:, ::2], use_kernel=use_kernel)
+    assert np.array_equal(wide[:, ::2], decoded(data, crop, size=24, use_kernel=use_kernel))
+    assert not wide[:, 1::2].any()
+
+
+def test_a_row_of_a_batch_is_filled_and_its_neighbours_are_left_alone(use_kernel: bool) -> None:
+    data, crop = jpeg_bytes(4, size=(97, 83)), Crop(3, 5, 40, 31)
+    batch = np.full((3, 24, 24, 3), 7, np.uint8)
+    decode_crop(data, lambda width, height: crop, out=batch[1], use_kernel=use_kernel)
+    assert np.array_equal(batch[1], decoded(data, crop, size=24, use_kernel=use_kernel))
+    assert (batch[[0, 2]] == 7).all()
+
+
+def test_the_path_is_told_with_its_version() -> None:
+    assert decode_path().startswith("kernel 1.0 (libjpeg-turbo " if HAS_KERNEL else "pillow ")

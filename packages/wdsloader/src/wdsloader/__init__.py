@@ -14,7 +14,9 @@ from wdsloader.cache import ShardCache
 from wdsloader.cache_entries import CacheEntry
 from wdsloader.config import AugmentConfig, LoaderConfig
 from wdsloader.config_cache import CacheConfig, cache_config
+from wdsloader.crop_ready import insert_restart_markers
 from wdsloader.dataset import Dataset, LabelRange, open_dataset
+from wdsloader.decode import decode_path
 from wdsloader.errors import (
     ConfigError,
     DatasetError,
@@ -67,7 +69,9 @@ __all__ = [
     "WorkerError",
     "batch_sheet",
     "cache_config",
+    "decode_path",
     "default_cache_dir",
+    "insert_restart_markers",
     "mask_url",
     "measure_delivery",
     "measure_stages",

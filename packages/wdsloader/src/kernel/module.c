@@ -1,0 +1,120 @@
+/* The Python module wdsloader._crop; its functions are described in _crop.pyi. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernel.h"
+
+/* Raised when the pixels that come out, or what is taken, change. */
+#define KERNEL_VERSION "1.0"
+
+/* The most pixels a side of the output may have; JPEG's own limit. */
+#define MAX_SIDE 65500
+
+static PyObject *read_size(PyObject *module, PyObject *data) {
+    (void)module;
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    struct layout layout;
+    struct reason reason;
+    enum kernel_status status = read_layout(view.buf, (size_t)view.len, &layout, &reason);
+    PyBuffer_Release(&view);
+    if (status != KERNEL_DONE)
+        Py_RETURN_NONE;
+    return Py_BuildValue("(ii)", layout.width, layout.height);
+}
+
+static bool is_slot(const Py_buffer *out) {
+    return out->ndim == 3 && out->itemsize == 1 && out->shape[2] == 3 && out->shape[0] >= 1 &&
+           out->shape[1] >= 1 && out->shape[0] <= MAX_SIDE && out->shape[1] <= MAX_SIDE;
+}
+
+static PyObject *crop(PyObject *module, PyObject *args) {
+    (void)module;
+    struct crop crop;
+    Py_buffer data, out;
+    PyObject *slot;
+    int flip, dct_scaling;
+    if (!PyArg_ParseTuple(args, "y*(dddd)Opp:crop", &data, &crop.x, &crop.y, &crop.width, &crop.height, &slot, &flip,
+                          &dct_scaling))
+        return NULL;
+    if (PyObject_GetBuffer(slot, &out, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) {
+        PyBuffer_Release(&data);
+        return NULL;
+    }
+    enum kernel_status status = KERNEL_OTHER;
+    struct reason reason;
+    bool fits = is_slot(&out);
+    if (fits) {
+        crop.flip = flip != 0;
+        crop.dct_scaling = dct_scaling != 0;
+        crop.out = out.buf;
+        crop.out_height = (int)out.shape[0];
+        crop.out_width = (int)out.shape[1];
+        Py_BEGIN_ALLOW_THREADS
+        status = crop_picture(data.buf, (size_t)data.len, &crop, &reason);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&out);
+    PyBuffer_Release(&data);
+    if (!fits)
+        return PyErr_Format(PyExc_ValueError, "out must be bytes of shape (height, width, 3), sides 1..%d", MAX_SIDE);
+    if (status == KERNEL_NO_MEMORY)
+        return PyErr_NoMemory();
+    if (status == KERNEL_OTHER)
+        return PyUnicode_DecodeUTF8(reason.text, (Py_ssize_t)strlen(reason.text), "replace");
+    Py_RETURN_NONE;
+}
+
+static PyObject *insert(PyObject *module, PyObject *args) {
+    (void)module;
+    Py_buffer data;
+    int rows;
+    if (!PyArg_ParseTuple(args, "y*i:insert_restarts", &data, &rows))
+        return NULL;
+    if (rows < 1 || rows > MAX_SIDE) {
+        PyBuffer_Release(&data);
+        return PyErr_Format(PyExc_ValueError, "rows must be in 1..%d, got %d", MAX_SIDE, rows);
+    }
+    uint8_t *out = NULL;
+    size_t size = 0;
+    struct reason reason;
+    enum kernel_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = insert_restarts(data.buf, (size_t)data.len, (unsigned)rows, &out, &size, &reason);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&data);
+    if (status == KERNEL_NO_MEMORY)
+        return PyErr_NoMemory();
+    if (status == KERNEL_OTHER)
+        return PyUnicode_DecodeUTF8(reason.text, (Py_ssize_t)strlen(reason.text), "replace");
+    PyObject *result = PyBytes_FromStringAndSize((const char *)out, (Py_ssize_t)size);
+    free(out);
+    return result;
+}
+
+static PyMethodDef methods[] = {{"read_size", read_size, METH_O, NULL},
+                                {"crop", crop, METH_VARARGS, NULL},
+                                {"insert_restarts", insert, METH_VARARGS, NULL},
+                                {NULL, NULL, 0, NULL}};
+
+static int fill(PyObject *module) {
+    if (PyModule_AddStringConstant(module, "VERSION", KERNEL_VERSION) < 0)
+        return -1;
+    return PyModule_AddStringConstant(module, "LIBJPEG", LIBJPEG_NAME);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, fill},
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "wdsloader._crop", .m_methods = methods, .m_slots = slots};
+
+PyMODINIT_FUNC PyInit__crop(void) { return PyModuleDef_Init(&definition); }
