@@ -8,6 +8,7 @@ import fcntl
 import glob
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,15 @@ from typing import BinaryIO
 
 from shardkit.errors import OutputExistsError
 
-__all__ = ["atomic_file", "exclusive", "remove_leftovers", "shared", "sync_folder", "write_atomically"]
+__all__ = [
+    "atomic_file",
+    "exclusive",
+    "remove_leftovers",
+    "shared",
+    "sync_folder",
+    "unfinished_file",
+    "write_atomically",
+]
 
 # Hidden, so that no glob for shards finds an unfinished one.
 _TEMPORARY_PREFIX = ".unfinished-"
@@ -27,30 +36,58 @@ _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 def atomic_file(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
     """Open a file for writing that takes its name only when the block ends without an error.
 
+    One that replaces another is as public as that one was, and its owner's where the system lets us; else the umask
+    decides, as for any file.
     Raises: OutputExistsError: the name is taken and ``replace`` is false, also when it was taken meanwhile. OSError:
         naming the file, also where the system does not (a full disk).
     """
-    temporary = path.with_name(f"{_TEMPORARY_PREFIX}{path.name}-{secrets.token_hex(8)}")
+    temporary = None
     try:
-        # The system applies the umask: a shard is as public as any other file.
-        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
-        with os.fdopen(descriptor, "wb") as file:
-            # Held until the file has its name, so that nobody takes it for a leftover; a killed process lets go.
-            _lock(file)
+        temporary, opened = unfinished_file(path.parent, name=path.name)
+        # Locked until the file has its name; a killed process lets go.
+        with opened as file:
+            if replace:
+                _keep_access(file, path)
             yield file
             file.flush()
-            os.fsync(descriptor)
+            os.fsync(file.fileno())
             if replace:
                 os.replace(temporary, path)
             else:
                 _publish_new(temporary, path)
     except BaseException as error:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
         # An OSError without a number is no system's: its message is its own, and a file name would replace it.
-        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+        if isinstance(error, OSError) and error.errno is not None and _is_ours(error.filename):
             error.filename = str(path)
         raise
     sync_folder(path.parent)
+
+
+def unfinished_file(folder: Path, *, name: str, mode: int = 0o666) -> tuple[Path, BinaryIO]:
+    """Create a hidden file in the folder and lock it, so that nobody takes it for a leftover; return where it lies too.
+
+    Args: mode: its permissions, less the umask.
+    Raises: OSError.
+    """
+    while True:
+        path = folder / f"{_TEMPORARY_PREFIX}{name}-{secrets.token_hex(8)}"
+        file = os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, mode), "w+b")
+        try:
+            _lock(file)
+        except BlockingIOError:
+            # Between opening and locking it looks like a leftover: somebody is about to remove it.
+            file.close()
+            path.unlink(missing_ok=True)
+        except BaseException:
+            file.close()
+            path.unlink(missing_ok=True)
+            raise
+        else:
+            # Or somebody has.
+            if _has_name(file, path):
+                return path, file
 
 
 def write_atomically(path: Path, data: bytes, *, replace: bool) -> None:
@@ -116,6 +153,22 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def _is_ours(filename: object) -> bool:
+    """Tell whether the system names no file, or one of ours that nobody else knows."""
+    return filename is None or os.path.basename(os.fsdecode(str(filename))).startswith(_TEMPORARY_PREFIX)
+
+
+def _keep_access(file: BinaryIO, path: Path) -> None:
+    """Give the file the permissions of the one that it will replace, and its owner if we may."""
+    with contextlib.suppress(OSError):
+        old, new = path.stat(), os.fstat(file.fileno())
+        if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+            # First, as it takes some permissions away.
+            with contextlib.suppress(PermissionError):
+                os.fchown(file.fileno(), old.st_uid, old.st_gid)
+        os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode))
 
 
 def _lock_path(folder: Path, name: str) -> Path:

@@ -177,7 +177,7 @@ def _index_one(task: tuple[str, IndexOptions]) -> IndexedShard:
         return IndexedShard(shard=location, index_path=home, outcome="failed", error=_in_words(location, error))
     # Outside of the above: a full disk is no fault of the shard's and ends the run.
     if options.write and known.outcome != "kept":
-        _write(known.index, home, shard_mtime_ns=known.shard_mtime_ns)
+        write_index(known.index, home, shard_mtime_ns=known.shard_mtime_ns)
     if options.write and options.dali:
         write_atomically(_dali_path(location, home), dali, replace=True)
     keys = [key.encode("utf-8", "surrogateescape") for key in known.index.keys]
@@ -255,14 +255,6 @@ def _read(location: str, home: Path, *, options: IndexOptions) -> _Known:
         rows=None if looks is None else sample_rows(index, looks),
         warnings=tuple(warnings),
     )
-
-
-def _write(index: ShardIndex, home: Path, *, shard_mtime_ns: int | None) -> None:
-    try:
-        write_index(index, home, shard_mtime_ns=shard_mtime_ns)
-    except FileNotFoundError:
-        # Another run that is just beginning takes a file for a leftover that is open here and not locked yet.
-        write_index(index, home, shard_mtime_ns=shard_mtime_ns)
 
 
 def _md5(location: str) -> str:

@@ -5,17 +5,13 @@ A killed process leaves its file behind; ``atomic.remove_leftovers`` takes it aw
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
-import secrets
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from shardkit.atomic import remove_leftovers
+from shardkit.atomic import remove_leftovers, unfinished_file
 from shardkit.gunzip import GZIP_MAGIC, MAX_UNPACK_RATIO
 
 __all__ = ["scratch_file", "unpack"]
@@ -36,13 +32,10 @@ def scratch_file(folder: Path, *, name: str) -> Iterator[tuple[Path, BinaryIO]]:
 
     Raises: OSError: naming the folder.
     """
-    # As atomic's unfinished files, so that one call finds the leftovers of both.
-    path = folder / f".unfinished-{name}-{secrets.token_hex(8)}"
     remove_leftovers(folder, name_prefix=f"{name}-")
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    path, file = unfinished_file(folder, name=name, mode=0o600)
     try:
-        with os.fdopen(descriptor, "w+b") as file:
-            _lock(file)
+        with file:
             yield path, file
     finally:
         path.unlink(missing_ok=True)
@@ -105,12 +98,3 @@ def _unpack_up_to_damage(unpacker: zlib._Decompress, data: bytes, *, file: Binar
             file.write(unpacker.decompress(bytes((value,))))
         except zlib.error:
             return
-
-
-def _lock(file: BinaryIO) -> None:
-    """Lock the file until it is closed, where the file system has locks: nobody takes it for a leftover then."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
-            raise
