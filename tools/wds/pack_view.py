@@ -71,8 +71,9 @@ def result(manifest: Manifest, config: PackConfig, *, ignored: int, as_json: boo
 
 def layout(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig, as_json: bool) -> None:
     """Print the exact layout, and what is in its way."""
-    from shardkit import existing_output, planned_bytes
+    from shardkit import existing_output, planned_bytes, require_outside
 
+    require_outside(source, config)
     in_the_way = [str(path) for path in existing_output(config)]
     # Nobody knows what re-encoding makes of the bytes.
     sizes = [None if config.recode is not None else planned_bytes(source, shard.samples) for shard in plan]

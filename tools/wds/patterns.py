@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
+import typer
 from typer.core import TyperCommand
 
-__all__ = ["GreedyCommand", "expand_existing", "local_shards", "shards_to_read", "without_stdin"]
+__all__ = ["GreedyCommand", "expand_existing", "local_shards", "refuse_empty", "shards_to_read", "without_stdin"]
 
 _GREEDY = ("--urls", "--val-urls", "--against")
 # So many missing files are named in a message.
@@ -25,6 +26,23 @@ class GreedyCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Repeat the option before each of its words."""
         return super().parse_args(ctx, list(_repeat_options(args)))
+
+
+def refuse_empty(words: Sequence[str], *, options: Collection[str]) -> None:
+    """Refuse options that are given an empty value: a path of no letters would mean the current folder.
+
+    An empty pattern is left to those who expand patterns.
+    Args: options: those that take a value.
+    Raises: typer.BadParameter: naming the first such option.
+    """
+    option = ""
+    for word in words:
+        if word == "--":
+            return
+        named = option if word == "" else word[:-1] if word.startswith("--") and word.endswith("=") else ""
+        if named in options and named not in _GREEDY:
+            raise typer.BadParameter("is empty. Give a value, or leave the option out", param_hint=named)
+        option = word
 
 
 def without_stdin(patterns: Sequence[str]) -> list[str]:

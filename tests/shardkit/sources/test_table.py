@@ -155,7 +155,12 @@ class TestLabels:
         source = opened(write_table(tmp_path / "t.csv", ["path", "label"], [("a", "10"), ("b", "2"), ("c", "x")]))
         assert source.classes == ("10", "2", "x")
 
-    @pytest.mark.parametrize("labels", [("0.0", "1.0"), ("99999999",), ("",)])
+    @pytest.mark.parametrize(
+        "labels",
+        [
+            ("0.0", "1.0"), ("0", "1.0"), ("-1", "2.5"), ("1e3",), ("99999999",), ("9" * 19, "1"), ("9" * 5000,), ("",),
+        ],
+    )  # fmt: skip
     def test_labels_that_cannot_be_classes_are_refused(self, tmp_path: Path, labels: tuple[str, ...]) -> None:
         with pytest.raises(PackError, match="label"):
             open_table(

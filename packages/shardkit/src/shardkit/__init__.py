@@ -118,6 +118,7 @@ from shardkit.pack_config import (
     PLAN_SUFFIX,
     PackConfig,
     existing_output,
+    require_outside,
 )
 from shardkit.pictures import (
     MAX_PIXELS,
@@ -373,6 +374,7 @@ __all__ = [
     "reopen_source",
     "repair_shards",
     "require_apart",
+    "require_outside",
     "run_plan",
     "sample_rows",
     "seeded_permutation",

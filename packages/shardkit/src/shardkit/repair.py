@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from shardkit.atomic import atomic_file
+from shardkit.atomic import atomic_file, exclusive
 from shardkit.errors import ManifestError, OutputExistsError, PackError
 from shardkit.gunzip import GZIP_MAGIC
 from shardkit.header import BLOCK_BYTES
@@ -236,9 +236,12 @@ def _with_manifest(report: RepairReport) -> RepairReport:
         for change in report.changes
         if change.action == "quarantined"
     )
-    for place, manifest in _manifests_of(report.output):
-        shards = tuple(record if shard.name == path.name else shard for shard in manifest.shards)
-        write_manifest(replace(manifest, shards=shards, skipped=(*manifest.skipped, *lost)), place, replace=True)
+    for place, _ in _manifests_of(report.output):
+        # Another process may repair another shard of the same manifest: what it wrote meanwhile is read again.
+        with exclusive(place.parent, name=place.name, wait=True):
+            manifest = read_manifest(place)
+            shards = tuple(record if shard.name == path.name else shard for shard in manifest.shards)
+            write_manifest(replace(manifest, shards=shards, skipped=(*manifest.skipped, *lost)), place, replace=True)
     return report
 
 
