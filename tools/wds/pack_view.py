@@ -62,9 +62,9 @@ def result(manifest: Manifest, config: PackConfig, *, ignored: int, as_json: boo
         return
     last = manifest.shards[-1].name
     print_line(f"{len(manifest.shards)} shards, {config.folder / manifest.shards[0].name} to {last}")
+    classes = f"{len(manifest.classes)} classes {manifest.class_order}" if manifest.classes else "classes not known"
     print_line(
-        f"{manifest.num_samples} samples, {len(manifest.classes)} classes {manifest.class_order}, "
-        f"{human_bytes(manifest.num_bytes)}, digest {manifest.digest}"
+        f"{manifest.num_samples} samples, {classes}, {human_bytes(manifest.num_bytes)}, digest {manifest.digest}"
     )
     print_note(f"Look at one: wds inspect {config.folder / manifest.shards[0].name}")
 

@@ -9,6 +9,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from wds.console import print_warning
+
 __all__ = ["GreedyCommand", "expand_existing", "local_shards", "refuse_empty", "shards_to_read", "without_stdin"]
 
 _GREEDY = ("--urls", "--val-urls", "--against")
@@ -65,6 +67,7 @@ def expand_existing(patterns: Sequence[str]) -> list[str]:
     shards, missing = _expand(patterns)
     if missing:
         raise _missing(missing, total=len(shards))
+    _warn_of_twins(shards)
     return shards
 
 
@@ -76,6 +79,7 @@ def shards_to_read(patterns: Sequence[str], *, allow_commands: bool = False) -> 
     from shardkit import PatternError, is_command
 
     shards, _ = _expand(patterns)
+    _warn_of_twins(shards)
     if not allow_commands and (commands := [shard for shard in shards if is_command(shard)]):
         raise PatternError(f"{commands[0]}: a command is run only with --allow-commands. Give it if you trust it")
     return shards
@@ -106,6 +110,11 @@ def _expand(patterns: Sequence[str]) -> tuple[list[str], list[str]]:
     if len(missing) == len(shards):
         raise PatternError(f"{_list(missing)}: no such file")
     return shards, missing
+
+
+def _warn_of_twins(shards: Sequence[str]) -> None:
+    if num_more := len(shards) - len(set(shards)):
+        print_warning(f"{num_more} shards are named more than once, and count as often")
 
 
 def _missing(shards: Sequence[str], *, total: int) -> Exception:

@@ -167,6 +167,16 @@ class TestLabels:
                 write_table(tmp_path / "t.csv", ["path", "label"], [(f"{label}.jpg", label) for label in labels])
             )
 
+    def test_where_no_row_has_a_label_the_first_bad_row_is_told(self, tmp_path: Path) -> None:
+        (tmp_path / "t.csv").write_text("path,label\na.jpg,0,more\n")
+        with pytest.raises(PackError, match="row 2: 3 fields, the header has 2; no row has a label"):
+            open_table(tmp_path / "t.csv")
+
+    def test_an_empty_file_is_told_as_one(self, tmp_path: Path) -> None:
+        (tmp_path / "t.csv").touch()
+        with pytest.raises(PackError, match="the first line is empty"):
+            open_table(tmp_path / "t.csv")
+
     def test_rows_without_path_or_label_cannot_be_used_and_are_named_by_their_number(self, tmp_path: Path) -> None:
         image_folder(tmp_path)
         path = ROWS[0][0]

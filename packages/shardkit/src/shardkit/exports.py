@@ -7,6 +7,7 @@ wids: one JSON object of kind ``wids-shard-index-v1``. ``sizes.json``: shard nam
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -74,8 +75,12 @@ def wids_json(shards: Iterable[WidsShard], *, name: str) -> bytes:
 
 
 def wids_url(location: str) -> str:
-    """Return a shard's place for wids: its name, beside the index; or its URL, without what may be a signature."""
-    return location.partition("?")[0] if is_url(location) else shard_name(location)
+    """Return a shard's place for wids: its name, beside the index; or its URL, without user, password and signature."""
+    if not is_url(location):
+        return shard_name(location)
+    scheme, _, rest = re.split("[?#]", location, maxsplit=1)[0].partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
 
 
 def sizes_json(sizes: Mapping[str, int]) -> bytes:
