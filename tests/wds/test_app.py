@@ -158,3 +158,50 @@ def test_a_closed_pipe_ends_quietly_with_141(tmp_path: Path, args: tuple[str, ..
     finally:
         os.close(writer)
     assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("make-shards", "--out", "", "--count", 1), "--out"),
+        (("make-shards", "--out=", "--count", 1), "--out"),
+        (("make-shards", "-o", ""), "-o"),
+        (("make-shards", "--from-folder", "", "--out", "x"), "--from-folder"),
+        (("make-shards", "--prefix", "", "--count", 1), "--prefix"),
+        (("make-shards", "--shard-size", ""), "--shard-size"),
+        (("index", "a.tar", "--into", ""), "--into"),
+        (("repair", "a.tar", "--out", ""), "--out"),
+        (("reshard", "a.tar", "--out", "x", "--keys", ""), "--keys"),
+        (("inspect", "a.tar", "--html="), "--html"),
+        (("validate", "a.tar", "--ignore", ""), "--ignore"),
+    ],
+)
+def test_an_empty_value_is_refused_and_means_neither_here_nor_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...], option: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_samples(tmp_path / "a.tar", 1)
+    ended = invoke(*words)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert f"Invalid value for {option}: is empty" in ended.stderr.replace("'", "")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tar"]
+
+
+def test_an_empty_pattern_behind_a_switch_is_told_as_one(tmp_path: Path) -> None:
+    ended = invoke("inspect", "--json", "")
+    assert (ended.code, "empty shard pattern" in ended.stderr) == (2, True)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_full_disk_behind_stdout_is_an_error_that_says_so(tmp_path: Path) -> None:
+    write_samples(tmp_path / "a.tar", 1)
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "wds", "inspect", "a.tar"],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (ended.returncode, ended.stderr) == (1, "Error: standard output: No space left on device\n")

@@ -220,6 +220,15 @@ def test_class_names_that_are_numbers_sorted_as_text_are_pointed_out(tmp_path: P
     assert ended.stderr.startswith("warning: class names are numbers, sorted as text: 0, 1, 10, 2, ..\n")
 
 
+@pytest.mark.parametrize("how", [(), ("--dry-run",), ("--plan-only",), ("--on-exists", "resume")])
+def test_shards_inside_the_folder_that_is_packed_are_wrong_use(tmp_path: Path, how: tuple[str, ...]) -> None:
+    source = make_folder(tmp_path / "pictures", {"a": 2, "b": 2})
+    ended = make(source / "shards", "--from-folder", source, "--jobs", 1, *how)
+    assert (ended.code, ended.stderr.count("\n"), ended.stdout) == (2, 1, "")
+    assert f"inside of {source}" in ended.stderr
+    assert not (source / "shards").exists()
+
+
 @pytest.mark.parametrize("missing", ["nowhere", "empty"])
 def test_a_folder_without_classes_is_wrong_use(tmp_path: Path, missing: str) -> None:
     (tmp_path / "empty").mkdir()

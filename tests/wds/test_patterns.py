@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from shardkit import PatternError
+from tests.helpers.cli import invoke
 from tests.helpers.shards import write_samples
 from wds.patterns import local_shards, shards_to_read
 from wdsloader import DatasetError
@@ -14,6 +15,13 @@ def test_shards_to_read_may_lie_anywhere(tmp_path: Path) -> None:
     path = str(write_samples(tmp_path / "a.tar", 1))
     names = ["http://h/a-{0..1}.tar", "s3://b/a.tar", path]
     assert shards_to_read(names) == ["http://h/a-0.tar", "http://h/a-1.tar", "s3://b/a.tar", path]
+
+
+def test_shards_that_are_named_twice_are_pointed_out(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "a.tar", 2)
+    ended = invoke("stats", path, path, "--jobs", 1)
+    assert ended.stderr.startswith("warning: 1 shards are named more than once, and count as often\n")
+    assert "named more" not in invoke("stats", path, "--jobs", 1).stderr
 
 
 def test_a_command_needs_leave() -> None:

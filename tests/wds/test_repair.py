@@ -53,6 +53,16 @@ def test_exit_1_where_nothing_could_be_saved_and_the_others_are_repaired(cut: Pa
     assert (tmp_path / "out" / "cut.tar").exists()
 
 
+def test_a_shard_that_could_not_be_written_is_not_called_one_without_samples(cut: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "quarantine").write_bytes(b"in the way")
+    ended = repair(cut, "--out", tmp_path / "out")
+    assert ended.code == 1
+    first, last = ended.stdout.splitlines()
+    assert first == f"{cut}: left as it was: {tmp_path}/out/quarantine: File exists"
+    assert last == "1 shards: 0 repaired, 0 good, 0 without a whole sample, 1 left as they were; 0 members quarantined"
+
+
 def test_a_place_for_the_result_must_be_named_once(cut: Path, tmp_path: Path) -> None:
     assert repair(cut).code == 2
     assert repair(cut, "--in-place", "--out", tmp_path / "out").code == 2

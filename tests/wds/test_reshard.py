@@ -50,6 +50,11 @@ def test_shards_are_split_merged_and_validate(shards: list[Path], tmp_path: Path
     assert read_manifest(tmp_path / "merged" / "t.manifest.json").classes == tuple("abcdefghij")
 
 
+def test_classes_that_no_manifest_names_are_not_counted_as_none(tmp_path: Path) -> None:
+    ended = invoke("reshard", write_samples(tmp_path / "a.tar", 2), "--out", tmp_path / "out", "--jobs", 1)
+    assert ended.stdout.splitlines()[1].startswith("2 samples, classes not known, ")
+
+
 def test_to_split_and_to_merge_again_is_to_merge(shards: list[Path], tmp_path: Path) -> None:
     reshard(*shards, "--out", tmp_path / "one", "--count", 1)
     reshard(tmp_path / "one", "--out", tmp_path / "many", "--count", 7)

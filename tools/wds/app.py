@@ -22,7 +22,7 @@ from wds.demo import demo
 from wds.index import index
 from wds.inspect import inspect
 from wds.make_shards import make_shards
-from wds.patterns import GreedyCommand
+from wds.patterns import GreedyCommand, refuse_empty
 from wds.peek import peek
 from wds.repair import repair
 from wds.reshard import reshard
@@ -85,6 +85,14 @@ class _Group(TyperGroup):
         """Read the arguments; the help is printed here."""
         with _known_endings():
             return super().make_context(*args, **kwargs)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; a variable of the shell that is not set leaves an empty word, which is never meant."""
+        name, command, rest = super().resolve_command(ctx, args)
+        params = () if command is None else command.params
+        valued = {word for param in params for word in param.opts if not getattr(param, "is_flag", False)}
+        refuse_empty(rest, options=valued)
+        return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

@@ -54,10 +54,14 @@ def setup_logging(level: str) -> None:
 
 
 def print_line(text: str = "", *, colour: str | None = None) -> None:
-    """Print data to stdout, in a colour where colours are wanted there."""
+    """Print data to stdout, in a colour where colours are wanted there. Raises: OSError: naming it (a full disk)."""
     line = masked(visible(text))
     wanted = colour is not None and wants_colour(sys.stdout)
-    typer.echo(typer.style(line, fg=colour) if wanted else line, color=True if wanted else None)
+    try:
+        typer.echo(typer.style(line, fg=colour) if wanted else line, color=True if wanted else None)
+    except OSError as error:
+        error.filename = error.filename or "standard output"
+        raise
 
 
 def print_note(text: str) -> None:

@@ -62,17 +62,18 @@ def result(manifest: Manifest, config: PackConfig, *, ignored: int, as_json: boo
         return
     last = manifest.shards[-1].name
     print_line(f"{len(manifest.shards)} shards, {config.folder / manifest.shards[0].name} to {last}")
+    classes = f"{len(manifest.classes)} classes {manifest.class_order}" if manifest.classes else "classes not known"
     print_line(
-        f"{manifest.num_samples} samples, {len(manifest.classes)} classes {manifest.class_order}, "
-        f"{human_bytes(manifest.num_bytes)}, digest {manifest.digest}"
+        f"{manifest.num_samples} samples, {classes}, {human_bytes(manifest.num_bytes)}, digest {manifest.digest}"
     )
     print_note(f"Look at one: wds inspect {config.folder / manifest.shards[0].name}")
 
 
 def layout(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig, as_json: bool) -> None:
     """Print the exact layout, and what is in its way."""
-    from shardkit import existing_output
+    from shardkit import existing_output, require_outside
 
+    require_outside(source, config)
     shards = _shards(source, plan, config=config)
     in_the_way = [str(path) for path in existing_output(config)]
     if as_json:

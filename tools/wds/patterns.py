@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
+import typer
 from typer.core import TyperCommand
 
-__all__ = ["GreedyCommand", "expand_existing", "local_shards", "shards_to_read", "without_stdin"]
+from wds.console import print_warning
+
+__all__ = ["GreedyCommand", "expand_existing", "local_shards", "refuse_empty", "shards_to_read", "without_stdin"]
 
 _GREEDY = ("--urls", "--val-urls", "--against", "--from-shards")
 # So many missing files are named in a message.
@@ -25,6 +28,23 @@ class GreedyCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Repeat the option before each of its words."""
         return super().parse_args(ctx, list(_repeat_options(args)))
+
+
+def refuse_empty(words: Sequence[str], *, options: Collection[str]) -> None:
+    """Refuse options that are given an empty value: a path of no letters would mean the current folder.
+
+    An empty pattern is left to those who expand patterns.
+    Args: options: those that take a value.
+    Raises: typer.BadParameter: naming the first such option.
+    """
+    option = ""
+    for word in words:
+        if word == "--":
+            return
+        named = option if word == "" else word[:-1] if word.startswith("--") and word.endswith("=") else ""
+        if named in options and named not in _GREEDY:
+            raise typer.BadParameter("is empty. Give a value, or leave the option out", param_hint=named)
+        option = word
 
 
 def without_stdin(patterns: Sequence[str]) -> list[str]:
@@ -47,6 +67,7 @@ def expand_existing(patterns: Sequence[str], *, on_error: str = "stop") -> list[
     shards, missing = _expand(patterns)
     if missing and on_error == "stop":
         raise _missing(missing, total=len(shards))
+    _warn_of_twins(shards)
     return shards
 
 
@@ -58,6 +79,7 @@ def shards_to_read(patterns: Sequence[str], *, allow_commands: bool = False) -> 
     from shardkit import PatternError, is_command
 
     shards, _ = _expand(patterns)
+    _warn_of_twins(shards)
     if not allow_commands and (commands := [shard for shard in shards if is_command(shard)]):
         raise PatternError(f"{commands[0]}: a command is run only with --allow-commands. Give it if you trust it")
     return shards
@@ -88,6 +110,11 @@ def _expand(patterns: Sequence[str]) -> tuple[list[str], list[str]]:
     if len(missing) == len(shards):
         raise PatternError(f"{_list(missing)}: no such file")
     return shards, missing
+
+
+def _warn_of_twins(shards: Sequence[str]) -> None:
+    if num_more := len(shards) - len(set(shards)):
+        print_warning(f"{num_more} shards are named more than once, and count as often")
 
 
 def _missing(shards: Sequence[str], *, total: int) -> Exception:

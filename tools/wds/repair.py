@@ -51,7 +51,8 @@ def repair(
 ) -> None:
     """Write damaged shards anew: whole samples as they are, the rest to DIR/quarantine with a report.
 
-    Nothing vanishes, and the result validates clean. Exit 1: of some shard nothing could be saved.
+    Nothing vanishes, and the result validates clean. Exit 1: of some shard nothing could be saved or
+    written.
     """
     from shardkit import RepairConfig, repair_shards
 
@@ -114,11 +115,13 @@ def _where(change: Change) -> str:
 def _print_verdict(reports: Sequence[RepairReport], *, dry_run: bool) -> None:
     repaired = sum(report.saved and bool(report.changes) for report in reports)
     good = sum(report.saved and not report.changes for report in reports)
-    lost = len(reports) - repaired - good
+    failed = sum(report.error is not None for report in reports)
+    lost = len(reports) - repaired - good - failed
     actions = Counter(change.action for report in reports if report.saved for change in report.changes)
     done = "to repair" if dry_run else "repaired"
     print_line(
-        f"{len(reports)} shards: {repaired} {done}, {good} good, {lost} without a whole sample; "
+        f"{len(reports)} shards: {repaired} {done}, {good} good, {lost} without a whole sample"
+        f"{f', {failed} left as they were' if failed else ''}; "
         f"{actions['quarantined']} members quarantined"
     )
     if dry_run:

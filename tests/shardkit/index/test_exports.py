@@ -105,6 +105,13 @@ def test_the_place_of_a_shard_holds_no_path_and_no_secret(location: str, url: st
     assert wids_url(location) == url
 
 
+@pytest.mark.parametrize(
+    "secret", ["{}:{}@h/a/b.tar", "{}@h/a/b.tar", "h/a/b.tar?sig={}", "h/a/b.tar#{}", "h/a/b.tar?x@y/{}"]
+)
+def test_the_place_for_wids_holds_no_secret(secret: str) -> None:
+    assert wids_url("https://" + secret.replace("{}", "SECRET")) == "https://h/a/b.tar"
+
+
 def test_sizes_survive_their_file() -> None:
     assert sizes_json({"b.tar": 2, "a.tar": 1}) == b'{\n "a.tar": 1,\n "b.tar": 2\n}\n'
     assert read_sizes(sizes_json({"b.tar": 2, "a.tar": 1})) == {"a.tar": 1, "b.tar": 2}

@@ -39,6 +39,12 @@ class TestCount:
         with pytest.raises(PackError, match=reason):
             plan_shards(fake(3), prefix="t", num_shards=num_shards)
 
+    def test_more_shards_than_six_digits_can_number_are_refused_at_once(self) -> None:
+        assert len(plan_shards(fake(10**6), prefix="t", size=ShardSize(samples=10))) == 10**5
+        for layout in ({"num_shards": 10**6 + 1}, {"size": ShardSize(samples=1)}):
+            with pytest.raises(PackError, match="1000001 shards: at most 1000000"):
+                plan_shards(fake(10**6 + 1), prefix="t", **layout)
+
     def test_exactly_one_of_number_and_size_is_needed(self) -> None:
         for layout in ({}, {"num_shards": 1, "size": ShardSize(samples=1)}):
             with pytest.raises(PackError, match="give either"):

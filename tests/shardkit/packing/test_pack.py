@@ -57,6 +57,18 @@ def problems(folder: Path) -> list[str]:
     return [finding.rule for report in check_shards(shards, CheckOptions()) for finding in report.findings]
 
 
+@pytest.mark.parametrize("out", ["shards", "n01/shards", "n01"])
+def test_shards_are_not_put_into_the_folder_that_is_packed(tmp_path: Path, out: str) -> None:
+    # The next run, or the resuming of this one, would find a class without a picture there.
+    source = image_folder(tmp_path / "source")
+    (tmp_path / "link").symlink_to(source)
+    for folder in (source / out, tmp_path / "link" / out):
+        with pytest.raises(PackError, match=r"inside of .*source.*Choose a folder outside"):
+            pack_folder(source, folder)
+    assert not list(source.rglob("*.json"))
+    assert pack_folder(source, tmp_path / "beside").num_samples == 15
+
+
 class TestConfig:
     @pytest.mark.parametrize("prefix", ["", "a/b", "../a", ".a", "a b", "a\n", "{0..3}"])
     def test_a_prefix_that_patterns_or_folders_would_misread_is_refused(self, tmp_path: Path, prefix: str) -> None:

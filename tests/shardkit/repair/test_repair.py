@@ -7,6 +7,7 @@ import gzip
 import subprocess
 import sys
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,22 @@ class TestOutput:
         manifest = read_manifest(tmp_path / "t.manifest.json")
         assert manifest.num_samples == 4
         assert [line.partition(" at byte")[0] for line in manifest.skipped] == ["t-00.tar: 000002.jpg"]
+
+    def test_a_private_shard_stays_private(self, tmp_path: Path) -> None:
+        shard = tmp_path / "s.tar"
+        shard.write_bytes(tar_bytes(sample_members(3))[:-2000])
+        shard.chmod(0o600)
+        assert next(iter(repair_shards([str(shard)], RepairConfig(folder=None)))).output == str(shard)
+        assert shard.stat().st_mode & 0o777 == 0o600
+
+    def test_many_at_once_lose_no_entry_of_the_manifest(self, tmp_path: Path) -> None:
+        paths = write_packed(tmp_path, [3] * 12)
+        for path in paths:
+            path.write_bytes(path.read_bytes()[:-2000])
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(lambda path: list(repair_shards([str(path)], RepairConfig(folder=None))), paths))
+        sizes = {shard.name: shard.num_bytes for shard in read_manifest(tmp_path / "t.manifest.json").shards}
+        assert sizes == {path.name: path.stat().st_size for path in paths}
 
     def test_labels_are_held_against_the_manifest_beside_the_shard(self, tmp_path: Path) -> None:
         (path,) = write_packed(tmp_path, [2])

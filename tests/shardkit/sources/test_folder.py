@@ -91,6 +91,14 @@ def test_a_link_that_leads_back_packs_nothing_twice(tmp_path: Path) -> None:
     assert len(open_folder(tmp_path)) == 6
 
 
+@pytest.mark.parametrize("up", ["..", "../.."])
+def test_a_link_that_leads_up_gives_no_class_the_pictures_of_others(tmp_path: Path, up: str) -> None:
+    image_folder(tmp_path / "source", per_class=2)
+    (tmp_path / "source" / "n01" / "up").symlink_to(up)
+    source = open_folder(tmp_path / "source")
+    assert sorted(label for _, label, _ in source.files) == [0, 0, 1, 1, 2, 2]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     image_folder(tmp_path)

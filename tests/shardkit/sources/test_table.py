@@ -155,12 +155,27 @@ class TestLabels:
         source = opened(write_table(tmp_path / "t.csv", ["path", "label"], [("a", "10"), ("b", "2"), ("c", "x")]))
         assert source.classes == ("10", "2", "x")
 
-    @pytest.mark.parametrize("labels", [("0.0", "1.0"), ("99999999",), ("",)])
+    @pytest.mark.parametrize(
+        "labels",
+        [
+            ("0.0", "1.0"), ("0", "1.0"), ("-1", "2.5"), ("1e3",), ("99999999",), ("9" * 19, "1"), ("9" * 5000,), ("",),
+        ],
+    )  # fmt: skip
     def test_labels_that_cannot_be_classes_are_refused(self, tmp_path: Path, labels: tuple[str, ...]) -> None:
         with pytest.raises(PackError, match="label"):
             open_table(
                 write_table(tmp_path / "t.csv", ["path", "label"], [(f"{label}.jpg", label) for label in labels])
             )
+
+    def test_where_no_row_has_a_label_the_first_bad_row_is_told(self, tmp_path: Path) -> None:
+        (tmp_path / "t.csv").write_text("path,label\na.jpg,0,more\n")
+        with pytest.raises(PackError, match="row 2: 3 fields, the header has 2; no row has a label"):
+            open_table(tmp_path / "t.csv")
+
+    def test_an_empty_file_is_told_as_one(self, tmp_path: Path) -> None:
+        (tmp_path / "t.csv").touch()
+        with pytest.raises(PackError, match="the first line is empty"):
+            open_table(tmp_path / "t.csv")
 
     def test_rows_without_path_or_label_cannot_be_used_and_are_named_by_their_number(self, tmp_path: Path) -> None:
         image_folder(tmp_path)

@@ -59,7 +59,7 @@ from shardkit.manifest import (
     read_manifest,
     write_manifest,
 )
-from shardkit.packing.config import PLAN_SUFFIX, PackConfig, existing_output, require_apart
+from shardkit.packing.config import PLAN_SUFFIX, PackConfig, existing_output, require_apart, require_outside
 from shardkit.packing.layout import ShardPlan, ShardSize, parse_shard_size, plan_shards, planned_bytes
 from shardkit.packing.pack import pack, prepare, run_plan
 from shardkit.packing.plan import Slice, WrittenPlan, parse_slice, plan_of, read_plan, reopen_source, write_plan
@@ -245,6 +245,7 @@ __all__ = [
     "reopen_source",
     "repair_shards",
     "require_apart",
+    "require_outside",
     "run_plan",
     "salvage_index",
     "sample_rows",

@@ -8,6 +8,7 @@ import fcntl
 import glob
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,12 +37,15 @@ _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 def atomic_file(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
     """Open a file for writing that takes its name only when the block ends without an error.
 
+    One that replaces another is as public as that one was, and its owner's where the system lets us; else the umask
+    decides, as for any file.
     Raises: OutputExistsError: the name is taken and ``replace`` is false, also when it was taken meanwhile. OSError:
         naming the file, also where the system does not (a full disk).
     """
     try:
-        # The system applies the umask: a shard is as public as any other file.
         with unfinished_file(path, mode=0o666) as (temporary, file):
+            if replace:
+                _keep_access(file, path)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -51,7 +55,7 @@ def atomic_file(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
                 _publish_new(temporary, path)
     except OSError as error:
         # An OSError without a number is no system's: its message is its own, and a file name would replace it.
-        if error.errno is not None and error.filename is None:
+        if error.errno is not None and _is_ours(error.filename):
             error.filename = str(path)
         raise
     sync_folder(path.parent)
@@ -61,18 +65,37 @@ def atomic_file(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
 def unfinished_file(path: Path, *, mode: int) -> Iterator[tuple[Path, BinaryIO]]:
     """Open a new hidden file beside ``path`` and hand it out with its name, under which nothing is left afterwards.
 
+    It is locked as long as it is open, so that nobody takes it for a leftover; a killed process lets go.
     Args: mode: who may read and write it, before the umask.
     Raises: OSError.
     """
-    temporary = path.with_name(f"{_TEMPORARY_PREFIX}{path.name}-{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, mode)
+    temporary, file = _new_locked(path, mode=mode)
     try:
-        with os.fdopen(descriptor, "w+b") as file:
-            # Held as long as it is open, so that nobody takes it for a leftover; a killed process lets go.
-            _lock(file)
+        with file:
             yield temporary, file
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _new_locked(path: Path, *, mode: int) -> tuple[Path, BinaryIO]:
+    """Create a hidden file beside ``path`` and lock it; return where it lies too."""
+    while True:
+        temporary = path.with_name(f"{_TEMPORARY_PREFIX}{path.name}-{secrets.token_hex(8)}")
+        file = os.fdopen(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, mode), "w+b")
+        try:
+            _lock(file)
+        except BlockingIOError:
+            # Between opening and locking it looks like a leftover: somebody is about to remove it.
+            file.close()
+            temporary.unlink(missing_ok=True)
+        except BaseException:
+            file.close()
+            temporary.unlink(missing_ok=True)
+            raise
+        else:
+            # Or somebody has.
+            if _has_name(file, temporary):
+                return temporary, file
 
 
 def write_atomically(path: Path, data: bytes, *, replace: bool) -> None:
@@ -151,6 +174,22 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def _is_ours(filename: object) -> bool:
+    """Tell whether the system names no file, or one of ours that nobody else knows."""
+    return filename is None or os.path.basename(os.fsdecode(str(filename))).startswith(_TEMPORARY_PREFIX)
+
+
+def _keep_access(file: BinaryIO, path: Path) -> None:
+    """Give the file the permissions of the one that it will replace, and its owner if we may."""
+    with contextlib.suppress(OSError):
+        old, new = path.stat(), os.fstat(file.fileno())
+        if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+            # First, as it takes some permissions away.
+            with contextlib.suppress(PermissionError):
+                os.fchown(file.fileno(), old.st_uid, old.st_gid)
+        os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode))
 
 
 def _lock_path(folder: Path, name: str) -> Path:

@@ -167,7 +167,7 @@ def _index_one(task: tuple[str, IndexOptions]) -> IndexedShard:
         return IndexedShard(shard=location, index_path=home, outcome="failed", error=message_naming(location, error))
     # Outside of the above: a full disk is no fault of the shard's and ends the run.
     if options.write and known.outcome != "kept":
-        _write(known.index, home, shard_mtime_ns=known.shard_mtime_ns)
+        write_index(known.index, home, shard_mtime_ns=known.shard_mtime_ns)
     dali_path = _dali_path(location, home) if options.write and options.dali else None
     if dali_path is not None:
         write_atomically(dali_path, dali, replace=True)
@@ -247,14 +247,6 @@ def _read(location: str, home: Path, *, options: IndexOptions) -> _Known:
         rows=None if looks is None else sample_rows(index, looks),
         warnings=tuple(warnings),
     )
-
-
-def _write(index: ShardIndex, home: Path, *, shard_mtime_ns: int | None) -> None:
-    try:
-        write_index(index, home, shard_mtime_ns=shard_mtime_ns)
-    except FileNotFoundError:
-        # Another run that is just beginning takes a file for a leftover that is open here and not locked yet.
-        write_index(index, home, shard_mtime_ns=shard_mtime_ns)
 
 
 def _md5(location: str) -> str:

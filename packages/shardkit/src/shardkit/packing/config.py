@@ -12,8 +12,10 @@ from typing import Literal
 from shardkit.errors import PackError
 from shardkit.manifest import MANIFEST_SUFFIX
 from shardkit.packing.recode import Recode
+from shardkit.sources.folder import FolderSource
+from shardkit.sources.source import Source
 
-__all__ = ["PLAN_SUFFIX", "PREFIX", "PackConfig", "existing_output", "require_apart"]
+__all__ = ["PLAN_SUFFIX", "PREFIX", "PackConfig", "existing_output", "require_apart", "require_outside"]
 
 PLAN_SUFFIX = ".plan.json"
 # What the names of a dataset's files may begin with: it is part of paths, patterns and commands.
@@ -77,6 +79,15 @@ class PackConfig:
         """The name of the transform, for plan and manifest."""
         return (
             None if self.transform is None else getattr(self.transform, "__qualname__", type(self.transform).__name__)
+        )
+
+
+def require_outside(source: Source, config: PackConfig) -> None:
+    """Raise PackError where shards would lie in the image folder that is packed, and be a class of it from then on."""
+    if isinstance(source, FolderSource) and source.folder.resolve() in config.folder.resolve().parents:
+        raise PackError(
+            f"{config.folder}: inside of {source.folder}, which is packed: the shards would be taken for a class of "
+            "it. Choose a folder outside of it"
         )
 
 

@@ -19,6 +19,8 @@ __all__ = ["ShardPlan", "ShardSize", "parse_shard_size", "plan_shards", "planned
 _END_MARKER_BYTES = 2 * BLOCK_BYTES
 # Longest name in bytes that is one header block whatever it holds.
 _SHORT_NAME = 100
+# Six digits: with seven, names would no longer sort by number, and readers take shards by name.
+_MAX_SHARDS = 10**6
 _UNITS = {
     "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
@@ -74,8 +76,8 @@ def plan_shards(
 
     A size in bytes is never exceeded: a shard ends before the sample that would not fit. Where pictures are re-encoded,
     or sources skipped, it is the size from the source's bytes, as nobody knows the others before.
-    Raises: PackError: not exactly one of the two given, more shards than samples, a size in bytes where the source does
-        not know its samples' sizes, or a sample that alone is larger.
+    Raises: PackError: not exactly one of the two given, more shards than samples or than a million, a size in bytes
+        where the source does not know its samples' sizes, or a sample that alone is larger.
     """
     if (num_shards is None) == (size is None):
         raise PackError("give either a number of shards or the size of a shard")
@@ -85,9 +87,11 @@ def plan_shards(
     if size is None:
         cuts = _even_cuts(num_samples, num_shards=num_shards or 0)
     elif size.samples is not None:
+        _require_few(-(-num_samples // size.samples))
         cuts = [*range(0, num_samples, size.samples), num_samples]
     else:
         cuts = [0, *_cuts_by_bytes(source, limit=size.num_bytes or 0), num_samples]
+    _require_few(len(cuts) - 1)
     return [
         ShardPlan(f"{prefix}-{number:06d}.tar", range(first, end))
         for number, (first, end) in enumerate(itertools.pairwise(cuts))
@@ -105,11 +109,17 @@ def planned_bytes(source: Source, samples: range) -> int | None:
     return total
 
 
+def _require_few(num_shards: int) -> None:
+    if num_shards > _MAX_SHARDS:
+        raise PackError(f"{num_shards} shards: at most {_MAX_SHARDS}, numbered with six digits. Make them larger")
+
+
 def _even_cuts(num_samples: int, *, num_shards: int) -> list[int]:
     if num_shards < 1:
         raise PackError(f"{num_shards} shards: at least 1 is needed")
     if num_samples < num_shards:
         raise PackError(f"{num_samples} pictures cannot fill {num_shards} shards. Ask for fewer shards")
+    _require_few(num_shards)
     return [shard * num_samples // num_shards for shard in range(num_shards + 1)]
 
 

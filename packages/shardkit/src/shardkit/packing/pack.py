@@ -23,7 +23,7 @@ from shardkit.errors import (
     UnusableSourcesError,
 )
 from shardkit.manifest import Manifest, ShardRecord, read_manifest, write_manifest
-from shardkit.packing.config import PackConfig, existing_output
+from shardkit.packing.config import PackConfig, existing_output, require_outside
 from shardkit.packing.layout import ShardPlan
 from shardkit.packing.plan import Slice, WrittenPlan, plan_of, read_plan, write_plan
 from shardkit.packing.task import Finished, Task, finished_shard, remove_shard, remove_skip_record, run_tasks
@@ -45,6 +45,7 @@ def pack(
         or output that cannot be resumed. WorkerDiedError. OSError.
     """
     _require_shards(plan)
+    require_outside(source, config)
     _require_good(source, plan, config=config)
     _make_folder(config)
     with exclusive(config.folder, name=config.prefix):
@@ -78,6 +79,7 @@ def prepare(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig) ->
     Raises: OutputExistsError: output is there, as for :func:`pack`. PackError: an empty plan. OSError.
     """
     _require_shards(plan)
+    require_outside(source, config)
     _require_good(source, plan, config=config)
     _make_folder(config)
     with exclusive(config.folder, name=config.prefix):
@@ -106,6 +108,7 @@ def run_plan(
     """
     if differences := plan.differences(plan_of(source, plan.shards, config=config)):
         raise PlanFileError(f"changed since the plan was written: {'; '.join(differences)}. Write the plan again")
+    require_outside(source, config)
     _require_good(source, part.shards(plan), config=config)
     _make_folder(config)
     with shared(config.folder, name=config.prefix):

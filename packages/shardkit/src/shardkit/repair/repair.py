@@ -18,10 +18,10 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from shardkit.atomic import atomic_file
+from shardkit.atomic import atomic_file, exclusive
 from shardkit.errors import OutputExistsError, PackError
 from shardkit.index.shard_index import build_index, file_checksum, index_path_of, write_index
-from shardkit.manifest import Manifest, ShardRecord, readable_manifests_in, write_manifest
+from shardkit.manifest import Manifest, ShardRecord, read_manifest, readable_manifests_in, write_manifest
 from shardkit.pictures import MAX_PIXELS
 from shardkit.processes import map_in_order
 from shardkit.repair.judgement import Judge
@@ -232,9 +232,12 @@ def _with_manifest(report: RepairReport) -> RepairReport:
         for change in report.changes
         if change.action == "quarantined"
     )
-    for place, manifest in _manifests_of(report.output):
-        shards = tuple(record if shard.name == path.name else shard for shard in manifest.shards)
-        write_manifest(replace(manifest, shards=shards, skipped=(*manifest.skipped, *lost)), place, replace=True)
+    for place, _ in _manifests_of(report.output):
+        # Another process may repair another shard of the same manifest: what it wrote meanwhile is read again.
+        with exclusive(place.parent, name=place.name, wait=True):
+            manifest = read_manifest(place)
+            shards = tuple(record if shard.name == path.name else shard for shard in manifest.shards)
+            write_manifest(replace(manifest, shards=shards, skipped=(*manifest.skipped, *lost)), place, replace=True)
     return report
 
 

@@ -107,7 +107,9 @@ def open_folder(
         pictures = [path for path in found if _is_picture(path)]
         ignored += len(found) - len(pictures)
         if not pictures:
-            raise PackError(f"{folder / name}: a class without a picture. Remove the folder, or put pictures into it")
+            raise PackError(
+                f"{folder / name}: a class without a picture. Move it out of there, or put pictures into it"
+            )
         chosen = _split(pictures, split=split, seed=seed, val_share=val_share)
         files.extend((path, label, _size_of(folder / path)) for path in chosen)
     if not files:
@@ -129,17 +131,23 @@ def open_folder(
 
 def _files_below(folder: Path, name: str) -> Iterator[str]:
     """Yield the files below a class folder, as paths from ``folder`` with forward slashes; each folder once."""
-    seen: set[tuple[int, int]] = set()
+    # A link up to the folder itself would make the pictures of all classes those of this one.
+    seen = {_identity(above) for above in (folder.resolve(), *folder.resolve().parents)}
     for parent, folders, files in os.walk(folder / name, followlinks=True, onerror=_raise):
-        status = os.stat(parent)
-        if (status.st_dev, status.st_ino) in seen:
+        if (identity := _identity(parent)) in seen:
             # A link that leads back: following it again and again would pack each picture many times.
             folders.clear()
             continue
-        seen.add((status.st_dev, status.st_ino))
+        seen.add(identity)
         folders.sort()
         relative = Path(parent).relative_to(folder).as_posix()
         yield from (f"{relative}/{file}" for file in files)
+
+
+def _identity(path: Path | str) -> tuple[int, int]:
+    """Return what no two folders share, whatever links lead there."""
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
 
 
 def _size_of(path: Path) -> int:

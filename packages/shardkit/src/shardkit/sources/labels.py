@@ -15,8 +15,10 @@ __all__ = ["NO_LABEL", "LabelNumbers", "Labels"]
 
 # The number of a row whose label cannot be used.
 NO_LABEL = -1
-_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-_FRACTION = re.compile(r"[+-]?[0-9]+\.[0-9]+")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+# More digits than any label has, and few enough for int().
+_MAX_DIGITS = 18
 # Each class has a name in the manifest.
 _MAX_CLASSES = 1 << 20
 
@@ -46,20 +48,26 @@ class LabelNumbers:
     def resolve(self, provisional: Sequence[int]) -> Labels:
         """Return the true numbers, once all labels are known.
 
-        Raises: PackError: no label at all, numbers with a fraction, or more than 2**20 classes.
+        Raises: PackError: no label at all, numbers that are not all whole, or more than 2**20 classes.
         """
         texts = list(self._texts)
         if not texts:
             raise PackError("no row has a label. Name the column that holds it (--label-column)")
-        if all(_FRACTION.fullmatch(text) for text in texts):
-            raise PackError(f"the labels are numbers with a fraction, such as {texts[0]}. Write whole numbers")
         if all(_INTEGER.fullmatch(text) for text in texts):
-            values = [int(text) for text in texts]
-            if max(values) >= _MAX_CLASSES:
-                raise PackError(f"label {max(values)}: at most {_MAX_CLASSES - 1}. Number the classes from 0")
+            longest = max(texts, key=len)
+            values = [int(text) for text in texts] if len(longest) <= _MAX_DIGITS else []
+            if not values or max(values) >= _MAX_CLASSES:
+                largest = max(values) if values else f"{longest[:_MAX_DIGITS]}.."
+                raise PackError(f"label {largest}: at most {_MAX_CLASSES - 1}. Number the classes from 0")
             numbers = np.array([value if value >= 0 else NO_LABEL for value in values], np.int64)
             classes = tuple(str(number) for number in range(max(values) + 1))
             order = "by number, as the table has them"
+        elif all(_NUMBER.fullmatch(text) for text in texts):
+            # As text, 10.0 would come before 2.0.
+            odd = next(text for text in texts if not _INTEGER.fullmatch(text))
+            raise PackError(
+                f"the labels are numbers, but not all whole ones, such as {printable(odd)}. Write whole numbers"
+            )
         else:
             if len(texts) > _MAX_CLASSES:
                 raise PackError(f"{len(texts)} classes, such as {printable(texts[0])}: at most {_MAX_CLASSES}")

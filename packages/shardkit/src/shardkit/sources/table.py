@@ -223,7 +223,9 @@ class _Listing:
         try:
             labels = self._labels.resolve(self._provisional)
         except PackError as error:
-            raise PackError(f"{table}: {error}") from error
+            first = next(iter(self._problems.items()), None)
+            told = "" if first is None else f"row {self._numbers[first[0]]}: {first[1]}; "
+            raise PackError(f"{table}: {told}{error}") from error
         for row in np.flatnonzero(labels.numbers == NO_LABEL).tolist():
             self._problems.setdefault(row, "a label that is no class: whole numbers from 0 up, or text")
         return TableSource(

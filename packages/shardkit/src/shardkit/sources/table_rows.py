@@ -196,6 +196,8 @@ def _is_utf8(text: str) -> bool:
 
 def _choose(table: Path, header: Sequence[str], *, columns: Columns) -> Columns:
     """Return the columns by name: those that were given, else those that are called as usual."""
+    if not header:
+        raise PackError(f"{table}: the first line is empty. It names the columns")
     image = _found(header, columns.image, usual=_IMAGE_NAMES)
     label = _found(header, columns.label, usual=_LABEL_NAMES)
     key = [] if columns.key is None else _found(header, columns.key, usual=())
