@@ -4,6 +4,8 @@ import io
 import tarfile
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardkit.tar.header import (
     Header,
@@ -13,6 +15,7 @@ from shardkit.tar.header import (
     parse_header,
     parse_pax_records,
     parse_pax_size,
+    parse_plain,
 )
 from tests.helpers.shards import raw_member
 
@@ -180,3 +183,48 @@ def test_the_size_of_a_pax_header_wins() -> None:
 def test_a_pax_size_that_is_no_number_of_bytes_is_refused(digits: bytes) -> None:
     with pytest.raises(HeaderError, match="no number of bytes"):
         parse_pax_size({"size": digits}, default=1)
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1, 110_000, 8**11 - 1])
+@pytest.mark.parametrize("name", ["a.jpg", "é.jpg", "n" * 99])
+def test_the_short_way_reads_our_headers(name: str, num_bytes: int) -> None:
+    assert parse_plain(build_headers(name, num_bytes=num_bytes)) == (name, num_bytes)
+
+
+@pytest.mark.parametrize("name", ["n" * 100, "d" * 90 + "/" + "n" * 50])
+def test_the_short_way_leaves_long_names_to_the_long_one(name: str) -> None:
+    assert parse_plain(build_headers(name, num_bytes=3)) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 511), st.sampled_from(b"\0 01789_-a\x80\xff")), max_size=4), st.booleans())
+def test_the_short_way_and_the_long_one_say_the_same(changes: list[tuple[int, int]], fits: bool) -> None:
+    """Of a header with any bytes changed, with its checksum corrected or not."""
+    changed = bytearray(build_headers("folder/name.jpg", num_bytes=110_123))
+    for place, value in changes:
+        changed[place] = value
+    if fits:
+        changed[148:156] = b" " * 8
+        changed[148:156] = b"%06o\0 " % sum(changed)
+    agree(bytes(changed))
+
+
+@pytest.mark.parametrize("value", [0, 32, 48, 56, 255])
+def test_no_byte_of_a_header_differs_unseen_by_the_short_way(value: int) -> None:
+    original = build_headers("folder/name.jpg", num_bytes=110_123)
+    for place in range(len(original)):
+        changed = original[:place] + bytes([value]) + original[place + 1 :]
+        assert changed == original or parse_plain(changed) is None
+
+
+def agree(header_block: bytes) -> None:
+    """Require the short way to say nothing, or what the long one says."""
+    plain = parse_plain(header_block)
+    if plain is not None:
+        header = parse_header(header_block)
+        assert (header.kind, header.linkname, header.more_map) == (b"0", b"", False)
+        assert (header.name.decode("utf-8", "surrogateescape"), header.size) == plain
+
+
+@pytest.mark.parametrize("count", range(0, 512, 51))
+def test_the_short_way_leaves_short_blocks_to_the_long_one(count: int) -> None:
+    assert parse_plain(build_headers("a.jpg", num_bytes=3)[:count]) is None

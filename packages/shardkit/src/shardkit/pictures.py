@@ -37,6 +37,8 @@ MAX_PIXELS = 89_478_485
 # 256 MiB: as many as the pixels of the largest picture allowed take up unpacked; a header may promise anything.
 MAX_PICTURE_BYTES = 1 << 28
 _EXIF_ORIENTATION = 0x0112
+# Where a JPEG says how it is turned, as Pillow names it: most say nothing.
+_ORIENTED = frozenset({"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"})
 # What the names in keys.PICTURE_EXTENSIONS stand for, and no other: Pillow hands EPS to Ghostscript, which is a program
 # that the picture's author would run here.
 _FORMATS = ("JPEG", "PNG", "WEBP", "PPM", "BMP", "GIF", "TIFF")
@@ -66,7 +68,9 @@ def open_picture(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
 
     Raises: PictureError: empty data (WDS043), no picture (WDS040), more than ``max_pixels`` pixels (WDS042).
     """
-    return _open(data, max_pixels=max_pixels)[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _opened(data, max_pixels=max_pixels)
 
 
 def decode_rgb(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
@@ -82,29 +86,39 @@ def picture_facts(data: bytes, *, max_pixels: int = MAX_PIXELS, decode: bool = T
 
     Raises: PictureError: as :func:`decode_rgb`.
     """
-    picture, complaints = _open(data, max_pixels=max_pixels)
-    orientation, bad_exif = _orientation(picture)
-    facts = PictureFacts(
-        format=picture.format or "?",
-        mode=picture.mode,
-        width=picture.width,
-        height=picture.height,
-        frames=_frames(picture),
-        turned=orientation in range(2, 9),
-        bad_exif=bad_exif or complaints,
-        damage=jpeg_damage(data) if decode and picture.format in ("JPEG", "MPO") else None,
-    )
-    if decode:
-        to_rgb(load(picture))
+    # Once for all steps: each of these blocks takes as long as a step, and a picture has four.
+    with warnings.catch_warnings(record=True) as complaints:
+        warnings.simplefilter("always")
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        picture = _opened(data, max_pixels=max_pixels)
+        # Pillow warns on opening of damaged EXIF.
+        bad_exif = _has_user_warning(complaints)
+        orientation, is_damaged = _orientation(picture, complaints)
+        facts = PictureFacts(
+            format=picture.format or "?",
+            mode=picture.mode,
+            width=picture.width,
+            height=picture.height,
+            frames=_frames(picture),
+            turned=orientation in range(2, 9),
+            bad_exif=bad_exif or is_damaged,
+            damage=jpeg_damage(data) if decode and picture.format in ("JPEG", "MPO") else None,
+        )
+        if decode:
+            to_rgb(_unpacked(picture))
     return facts
 
 
 def load(picture: Image.Image) -> Image.Image:
     """Unpack an opened picture in place and return it. Raises: PictureError: cut or broken data."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _unpacked(picture)
+
+
+def _unpacked(picture: Image.Image) -> Image.Image:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            picture.load()
+        picture.load()
     except Exception as error:  # Pillow's decoders raise OSError, ValueError, SyntaxError, struct.error and more
         raise PictureError(f"the picture does not decode: {error}") from error
     return picture
@@ -129,14 +143,12 @@ def to_rgb(picture: Image.Image) -> Image.Image:
         raise PictureError(f"no way from {picture.mode} to RGB: {error}") from error
 
 
-def _open(data: bytes, *, max_pixels: int) -> tuple[Image.Image, bool]:
-    """Return the picture, its header read, and whether Pillow warned of it, as it does of damaged EXIF."""
+def _opened(data: bytes, *, max_pixels: int) -> Image.Image:
+    """Return the picture, its header read. Pillow may warn, of damaged EXIF and of many pixels."""
     if not data:
         raise PictureError("the picture is empty (0 bytes)", "WDS043")
     try:
-        with warnings.catch_warnings(record=True) as complaints, _guard(max_pixels):
-            warnings.simplefilter("always")
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        with _guard(max_pixels):
             picture = Image.open(io.BytesIO(data), formats=_FORMATS)
     except Image.DecompressionBombError as error:
         # Pillow refuses above twice its own limit; its words name neither our limit nor the sides.
@@ -149,7 +161,11 @@ def _open(data: bytes, *, max_pixels: int) -> tuple[Image.Image, bool]:
     pixels = picture.width * picture.height
     if pixels > max_pixels:
         raise PictureError(f"{picture.width}x{picture.height} = {pixels} pixels, {_more_than(max_pixels)}", "WDS042")
-    return picture, any(issubclass(complaint.category, UserWarning) for complaint in complaints)
+    return picture
+
+
+def _has_user_warning(complaints: list[warnings.WarningMessage]) -> bool:
+    return any(issubclass(complaint.category, UserWarning) for complaint in complaints)
 
 
 def _more_than(max_pixels: int) -> str:
@@ -172,18 +188,17 @@ def _guard(max_pixels: int) -> Iterator[None]:
 def _frames(picture: Image.Image) -> int:
     """Return 1, or 2 where there are more: counting the frames of a GIF takes as long as its author wants."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return 2 if getattr(picture, "is_animated", False) else 1
+        return 2 if getattr(picture, "is_animated", False) else 1
     except Exception as error:  # counting frames reads on: all that decoders raise can come
         raise PictureError(f"damaged frames: {error}") from error
 
 
-def _orientation(picture: Image.Image) -> tuple[int | None, bool]:
-    """Return (EXIF orientation or None, whether the EXIF data is damaged)."""
+def _orientation(picture: Image.Image, complaints: list[warnings.WarningMessage]) -> tuple[int | None, bool]:
+    """Return (EXIF orientation or None, whether the EXIF data is damaged), as the warnings have it that it causes."""
+    if picture.format == "JPEG" and _ORIENTED.isdisjoint(picture.info):
+        return None, False
+    num_before = len(complaints)
     try:
-        with warnings.catch_warnings(record=True) as complaints:
-            warnings.simplefilter("always")
-            return picture.getexif().get(_EXIF_ORIENTATION), bool(complaints)
+        return picture.getexif().get(_EXIF_ORIENTATION), len(complaints) > num_before
     except Exception:  # noqa: BLE001  # a damaged EXIF block never makes a picture unusable
         return None, True

@@ -19,17 +19,10 @@ from typing import NamedTuple, TypeVar
 
 import xxhash
 
+from shardkit.check.extensions import Extension, extension_of
 from shardkit.errors import PictureError, ShardReadError, printable
 from shardkit.index.shard_index import ShardIndex, file_checksum
-from shardkit.keys import (
-    LABEL_EXTENSION,
-    PICTURE_EXTENSIONS,
-    SampleKey,
-    is_hidden,
-    is_part_of_sample,
-    picture_extension,
-    split_name,
-)
+from shardkit.keys import SampleKey, is_hidden, picture_extension, split_name
 from shardkit.labels import parse_label
 from shardkit.manifest import ShardRecord
 from shardkit.pictures import MAX_PICTURE_BYTES, MAX_PIXELS, PictureFacts, picture_facts
@@ -42,8 +35,6 @@ __all__ = ["Expectation", "FirstFew", "Gatherer", "Part", "SampleScan", "ScanOpt
 
 _LABEL_BYTES = 64
 _PIECE_BYTES = 1 << 20
-# What readers unpickle by its extension.
-_PICKLED = frozenset({"pickle", "pkl", "pt", "pth", "pyd"})
 
 
 # So many links, hidden members, damaged headers and the like are kept; of the others the number is known.
@@ -230,26 +221,19 @@ def _opened(path: str, scan: ShardScan) -> Iterator[ByteSource]:
         yield source
 
 
-class _Extension(NamedTuple):
-    """What is to be known of an extension; ``name`` is the one string of it that all parts share."""
-
-    name: str
-    is_label: bool
-    is_picture: bool
-    is_part: bool
-    is_pickle: bool
-
-
 class Gatherer:
     """Puts the members into the scan as they come: neighbours of one key are one sample."""
 
     def __init__(self, scan: ShardScan) -> None:
         self._scan = scan
         self._opens_pictures = scan.options.pictures
-        self._extensions: dict[str, _Extension] = {}
-        # The member that was asked for last.
+        self._extensions: dict[str, Extension] = {}
+        # The member that was asked for last, and how the names of further parts of its sample begin: with no check
+        # left to do but of the extension. Nothing begins with ().
         self._next_key: SampleKey | None = None
-        self._extension = _extension_of("")
+        self._extension = extension_of("")
+        self._beginning: str | tuple[()] = ()
+        self._beginning_length = 0
         # The sample that is being gathered.
         self._key = SampleKey("")
         self._parts: list[Part] = []
@@ -260,17 +244,39 @@ class Gatherer:
     def want(self, member: Member) -> bool:
         """Look at a member's name; want the contents of labels and pictures, unless that would fill the memory."""
         name = member.name
-        split = split_name(name)
-        if not name.isascii() or not name.isprintable() or ".." in name or name[:1] == "/":
-            self._note_name(member)
-        if split is None:
-            self._next_key = None
-            return False
-        self._next_key, extension = split
-        known = self._extension = self._extensions.get(extension) or self._new_extension(extension)
+        known = None
+        if name.startswith(self._beginning):
+            known = self._extensions.get(name[self._beginning_length :])
+        if known is None:
+            known = self._look_at_name(member)
+            if known is None:
+                return False
+        self._extension = known
         if not known.is_label and not (known.is_picture and self._opens_pictures):
             return False
         return member.size <= MAX_PICTURE_BYTES and member.kind == "file"
+
+    def _look_at_name(self, member: Member) -> Extension | None:
+        """Split and check the name; return None where it belongs to no sample."""
+        name = member.name
+        split = split_name(name)
+        is_plain = name.isprintable() and ".." not in name and name[:1] != "/"
+        if not is_plain:
+            self._note_name(member)
+        if split is None:
+            self._next_key, self._beginning = None, ()
+            return None
+        key = self._next_key = split[0]
+        self._beginning_length = len(key) + 1
+        self._beginning = name[: self._beginning_length] if is_plain else ()
+        # As it is written, which may be in upper case.
+        extension = name[self._beginning_length :]
+        known = self._extensions.get(extension)
+        if known is None:
+            known = extension_of(split[1])
+            if extension.isprintable():
+                self._keep_extension(extension, known)
+        return known
 
     def add(self, member: Member, content: bytes | None) -> None:
         """Enter a member, right after it was asked for."""
@@ -285,11 +291,11 @@ class Gatherer:
         self._parts.append(tuple.__new__(Part, (member.name, known.name, member.header_offset, member.size)))
         if known.is_label:
             self._label = member.size, content
-        elif known.is_picture:
+        elif known.is_picture and self._opens_pictures:
             self._pictures[known.name] = member.size, content
         if known.is_part:
             self._is_sample = True
-        if known.is_pickle:
+        elif known.is_pickle:
             self._scan.pickled.append(member)
 
     def end_sample(self) -> None:
@@ -343,21 +349,11 @@ class Gatherer:
         if printable(name) != name:
             self._scan.unreadable.append(member)
 
-    def _new_extension(self, extension: str) -> _Extension:
+    def _keep_extension(self, extension: str, known: Extension) -> None:
         # An archive of nothing but different extensions must not fill the memory with them.
         if len(self._extensions) >= _KEPT:
             self._extensions.clear()
-        return self._extensions.setdefault(extension, _extension_of(extension))
-
-
-def _extension_of(extension: str) -> _Extension:
-    return _Extension(
-        name=extension,
-        is_label=extension == LABEL_EXTENSION,
-        is_picture=extension in PICTURE_EXTENSIONS,
-        is_part=is_part_of_sample(extension),
-        is_pickle=extension.rpartition(".")[2] in _PICKLED,
-    )
+        self._extensions[extension] = known
 
 
 def _is_unwanted(_: Member) -> bool:

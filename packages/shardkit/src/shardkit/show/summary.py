@@ -7,14 +7,15 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from shardkit.check.scan import ShardScan
-from shardkit.errors import printable
-from shardkit.keys import PICTURE_EXTENSIONS
+from shardkit.check.scan import SampleScan, ShardScan
+from shardkit.errors import PictureError, printable
+from shardkit.keys import PICTURE_EXTENSIONS, picture_extension
 from shardkit.pictures import PictureFacts
 
 __all__ = ["Extent", "ShardSummary", "combined", "summarize"]
 
 _FIRST_KEYS = 5
+_PICTURES = frozenset(PICTURE_EXTENSIONS)
 _Item = TypeVar("_Item", bound=Hashable)
 
 
@@ -59,28 +60,45 @@ class ShardSummary:
 def summarize(scan: ShardScan) -> ShardSummary:
     """Count what the shard holds."""
     samples = list(scan.samples.values())
-    pictures = [sample.picture for sample in samples if isinstance(sample.picture, PictureFacts)]
-    extensions = Counter(printable(part.extension) for sample in samples for part in sample.parts)
-    labels = Counter(sample.label for sample in samples if sample.label is not None)
-    picture_bytes = [part.size for sample in samples for part in sample.parts if part.extension in PICTURE_EXTENSIONS]
+    looked_at = [sample.picture for sample in samples if sample.picture is not None]
+    pictures = [picture for picture in looked_at if isinstance(picture, PictureFacts)]
+    labels = Counter([sample.label for sample in samples if sample.label is not None])
+    picture_bytes = [part.size for sample in samples for part in sample.parts if part.extension in _PICTURES]
     return ShardSummary(
         shard=scan.shard,
         compressed=scan.compressed,
         samples=len(samples),
-        whole=sum(sample.is_whole for sample in samples),
+        whole=_num_whole(scan, samples),
         num_bytes=scan.num_bytes,
-        extensions=dict(sorted(extensions.items())),
-        formats=_by_count(Counter(facts.format for facts in pictures)),
-        modes=_by_count(Counter(facts.mode for facts in pictures)),
+        extensions=_extensions(scan),
+        formats=_by_count(Counter([facts.format for facts in pictures])),
+        modes=_by_count(Counter([facts.mode for facts in pictures])),
         labels=dict(sorted(labels.items())),
         widths=_extent([facts.width for facts in pictures]),
         heights=_extent([facts.height for facts in pictures]),
         picture_bytes=_extent(picture_bytes),
         first_keys=tuple(sample.key for sample in samples[:_FIRST_KEYS]),
-        broken=sum(sample.picture is not None for sample in samples) - len(pictures),
-        pixel_bins=_bins(facts.width * facts.height for facts in pictures),
+        broken=len(looked_at) - len(pictures),
+        pixel_bins=_bins([facts.width * facts.height for facts in pictures]),
         byte_bins=_bins(picture_bytes),
     )
+
+
+def _extensions(scan: ShardScan) -> dict[str, int]:
+    """Count the parts by extension: from the shapes, of which there are few, and which count every part once."""
+    counts: Counter[str] = Counter()
+    for shape, count in scan.shapes.items():
+        for extension in shape:
+            counts[printable(extension)] += count
+    return dict(sorted(counts.items()))
+
+
+def _num_whole(scan: ShardScan, samples: Sequence[SampleScan]) -> int:
+    """Count the samples that a loader can use."""
+    if scan.num_apart or not all(len({*shape}) == len(shape) and picture_extension(shape) for shape in scan.shapes):
+        return sum(sample.is_whole for sample in samples)
+    # All stand in one place, with a picture and no doubles.
+    return sum(sample.label is not None and not isinstance(sample.picture, PictureError) for sample in samples)
 
 
 def combined(summaries: Sequence[ShardSummary]) -> ShardSummary:
@@ -124,9 +142,10 @@ def _joined(extents: Iterable[Extent | None]) -> Extent | None:
     )
 
 
-def _bins(numbers: Iterable[int]) -> dict[int, int]:
+def _bins(numbers: Sequence[int]) -> dict[int, int]:
     """Count numbers by the largest power of two that is not above them; 0 has a bin of its own."""
-    return dict(sorted(Counter(1 << (number.bit_length() - 1) if number else 0 for number in numbers).items()))
+    counts = Counter(map(int.bit_length, numbers))
+    return {1 << (bits - 1) if bits else 0: count for bits, count in sorted(counts.items())}
 
 
 def _added(counts: Iterable[Mapping[_Item, int]]) -> Counter[_Item]:

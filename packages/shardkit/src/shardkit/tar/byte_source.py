@@ -6,18 +6,18 @@ never by name. What is no local file comes through ``remote``.
 
 from __future__ import annotations
 
+import functools
 import gzip
 import io
 import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from shardkit.locations import is_command, is_url, scheme_of
 from shardkit.remote.stream import RemoteStream, open_remote
@@ -30,6 +30,9 @@ __all__ = ["ByteSource", "FileSource", "MemorySource", "StreamSource", "open_sou
 
 # 1 MiB: larger pieces do not make a stream faster, and memory stays flat.
 _PIECE_BYTES = 1 << 20
+# 3 KiB: the header of a label, another small part's, and the next picture's, with contents. Python's own buffer has up
+# to 128 KiB, which every header of a picture would fill anew.
+_WINDOW_BYTES = 3 << 10
 
 
 class _Readable(Protocol):
@@ -94,31 +97,76 @@ class MemorySource:
 
 
 class FileSource:
-    """The bytes of a local file of known length. Not mapped: a file that shrinks meanwhile would end the process."""
+    """The bytes of a local file of known length. Not mapped: a file that shrinks meanwhile would end the process.
+
+    Reads at places of its own: where the file stands by itself does not matter, and is not kept.
+    """
 
     def __init__(self, file: BinaryIO, *, num_bytes: int) -> None:
-        self._file = file
+        self._read_at = _reader_at(file)
         self._end = num_bytes
+        # What was read ahead, where in the file it begins, and what is behind it.
+        self._window = b""
+        self._first = self._behind = 0
         self.num_bytes: int | None = num_bytes
         self.position = 0
         self.broken: str | None = None
         self.compressed = False
 
     def take(self, count: int) -> bytes:
-        piece = self._file.read(min(count, self._end - self.position))
-        self.position += len(piece)
+        position = self.position
+        behind = position + count
+        if behind <= self._behind:
+            self.position = behind
+            return self._window[position - self._first : behind - self._first]
+        piece = self._read(count)
+        self.position = position + len(piece)
         return piece
 
     def skip(self, count: int) -> int:
-        count = min(count, self._end - self.position)
-        self.position = self._file.seek(self.position + count)
-        return count
+        left = self._end - self.position
+        skipped = count if count < left else left  # min() takes as long as all the rest
+        self.position += skipped
+        return skipped
 
     def put_back(self, block: bytes) -> None:
-        self.position = self._file.seek(self.position - len(block))
+        self.position -= len(block)
+        if self.position < self._first:
+            self._window, self._first, self._behind = b"", self.position, self.position
 
     def holds(self, count: int) -> bool:
         return self.position + count <= self._end
+
+    def _read(self, count: int) -> bytes:
+        """Read at the position: what is small with what follows it, what is large alone."""
+        left = self._end - self.position
+        if count >= _WINDOW_BYTES:
+            return self._filled(self._read_at(min(count, left), self.position), min(count, left))
+        ahead = left if left < _WINDOW_BYTES else _WINDOW_BYTES
+        window = self._read_at(ahead, self.position)
+        if len(window) < ahead:
+            window = self._filled(window, ahead)
+        self._window, self._first, self._behind = window, self.position, self.position + len(window)
+        return window[:count]
+
+    def _filled(self, data: bytes, count: int) -> bytes:
+        """Read on to so many bytes, fewer only at the end of the file: one call may return less than asked."""
+        while len(data) < count and (piece := self._read_at(count - len(data), self.position + len(data))):
+            data += piece
+        return data
+
+
+def _reader_at(file: BinaryIO) -> Callable[[int, int], bytes]:
+    """Return what reads (count, offset), at once where the system can do so and the file is none in memory."""
+
+    def read_at(count: int, offset: int) -> bytes:
+        file.seek(offset)
+        return file.read(count)
+
+    try:
+        return functools.partial(os.pread, file.fileno()) if hasattr(os, "pread") else read_at
+    except io.UnsupportedOperation:
+        return read_at
 
 
 class StreamSource:
@@ -218,22 +266,32 @@ def open_source(location: Path | str, *, allow_commands: bool = False) -> Iterat
         with open_remote(place, allow_commands=allow_commands) as remote:
             yield _unpacked(remote, num_bytes=remote.num_bytes, remote=remote)
     else:
-        path = url2pathname(urlsplit(place).path) if is_url(place) else location
-        with _open_file(path) as source:
+        with _open_file(_path_of(place) if is_url(place) else location) as source:
             yield source
+
+
+def _path_of(url: str) -> str:
+    # Imported on use: HTTP and e-mail come with it, a tenth of the time in which a process starts.
+    from urllib.request import url2pathname
+
+    return url2pathname(urlsplit(url).path)
 
 
 @contextmanager
 def _open_file(path: Path | str) -> Iterator[ByteSource]:
-    with open(path, "rb") as file:
+    with open(path, "rb", buffering=0) as file:
         status = os.fstat(file.fileno())
         # Only these have a length: no pipe, no device, no file that the system makes up on reading.
         num_bytes = status.st_size if stat.S_ISREG(status.st_mode) and status.st_size else None
-        head = b"" if num_bytes is None else file.peek(len(GZIP_MAGIC))
-        if num_bytes is None or not head or head.startswith(GZIP_MAGIC):
-            yield _unpacked(file, num_bytes=num_bytes, remote=None)
-        else:
-            yield FileSource(file, num_bytes=num_bytes)
+        if num_bytes is not None:
+            source = FileSource(file, num_bytes=num_bytes)
+            head = source.take(len(GZIP_MAGIC))
+            source.put_back(head)
+            if head and not head.startswith(GZIP_MAGIC):
+                yield source
+                return
+            file.seek(0)
+        yield _unpacked(file, num_bytes=num_bytes, remote=None)
 
 
 def stream_source(stream: BinaryIO) -> StreamSource:

@@ -7,6 +7,7 @@ Spec: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from struct import Struct
 from typing import NamedTuple
 from zlib import adler32
 
@@ -21,6 +22,7 @@ __all__ = [
     "parse_header",
     "parse_pax_records",
     "parse_pax_size",
+    "parse_plain",
 ]
 
 BLOCK_BYTES = 512
@@ -32,6 +34,10 @@ _MAX_DIGITS = 20
 GNU_SPARSE = b"S"
 # The bytes of a header that a machine with signed characters counted as negative.
 _LOW_BYTES = bytes(range(128))
+# Name; size, and what ends it; checksum; what ends it, the kind and the link's target; all from the prefix on.
+_unpack_plain = Struct("100s24x11ss12x6s103s88x167s").unpack
+_FILE_WITHOUT_LINK = b"\0 0" + bytes(100)
+_NO_PREFIX = bytes(167)
 
 
 class HeaderError(ValueError):
@@ -94,6 +100,29 @@ def begins_archive(head: bytes) -> bool:
     except HeaderError:
         return not head[:BLOCK_BYTES].strip(b"\0")
     return True
+
+
+def parse_plain(block: bytes) -> tuple[str, int] | None:
+    """Return (name, size) of a regular file's header as nearly all are written, at a third of the time.
+
+    None says nothing of the block: :func:`parse_header` does. Where this returns a pair, that returns the same.
+    """
+    if len(block) != BLOCK_BYTES:
+        return None
+    name, size, size_end, stored, rest, prefix = _unpack_plain(block)
+    # A name of 100 bytes, links, prefixes, other kinds, and numbers written otherwise go the long way.
+    if rest != _FILE_WITHOUT_LINK or prefix != _NO_PREFIX or size_end != b"\0":
+        return None
+    if not size.isdigit() or not stored.isdigit():
+        return None
+    try:
+        # 245 bytes that are no zeros never reach Adler-32's modulus 65521, so its low half is 1 + their sum. A NUL and
+        # a space stand behind the digits of the checksum, for which it counts eight spaces.
+        if int(stored, 8) != ((adler32(block) - adler32(stored)) & 0xFFFF) + 7 * 32:
+            return None
+        return name[: name.index(0)].decode("utf-8", "surrogateescape"), int(size, 8)
+    except ValueError:  # a name of 100 bytes, an 8 or a 9
+        return None
 
 
 def parse_pax_records(content: bytes) -> dict[str, bytes]:

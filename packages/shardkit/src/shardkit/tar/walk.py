@@ -22,6 +22,7 @@ from shardkit.tar.header import (
     parse_header,
     parse_pax_records,
     parse_pax_size,
+    parse_plain,
 )
 
 __all__ = ["Ending", "Member", "MemberKind", "ShardWalk"]
@@ -33,6 +34,7 @@ _KINDS: dict[bytes, MemberKind] = {
     b"3": "device", b"4": "device", b"5": "folder", b"6": "fifo", GNU_SPARSE: "sparse file",
 }  # fmt: skip
 _ZERO_BLOCK = bytes(BLOCK_BYTES)
+_BLOCK_REST = BLOCK_BYTES - 1
 # 64 KiB: what is passed over is read in such pieces.
 _PIECE_BYTES = 1 << 16
 _ZEROS = bytes(_PIECE_BYTES)
@@ -95,32 +97,44 @@ class ShardWalk:
         self.ending: Ending | None = None
 
     def __iter__(self) -> Iterator[tuple[Member, bytes | None]]:
+        source, want = self._source, self._want
+        take, skip, holds = source.take, source.skip, source.holds
+        found: tuple[Member, bytes | None] | None
         while True:
             try:
-                found = self._next_member()
+                header_offset = source.position
+                block = take(BLOCK_BYTES)
+                if (plain := parse_plain(block)) is None:
+                    if (found := self._other_member(block, header_offset)) is None:
+                        return
+                else:
+                    # Nearly every member is such a one. tuple.__new__ is what Member() calls, at half the time.
+                    name, size = plain
+                    member = tuple.__new__(Member, (name, "file", header_offset, source.position, size, ""))
+                    if (wanted := want(member)) or not holds(size):
+                        found = member, self._content(member, wanted=wanted)
+                    elif skip((size + _BLOCK_REST) & -BLOCK_BYTES) < size:
+                        raise self._cut(member)
+                    else:
+                        found = member, None
             except ShardReadError as error:
-                if self._on_damage is None:
-                    raise
-                self._on_damage(error)
-                if error.rule != "WDS003" or not self._seek_header():
+                if not self._goes_on(error):
                     return
                 continue
-            if found is None:
-                return
             yield found
 
-    def _next_member(self) -> tuple[Member, bytes | None] | None:
-        """Return the next whole member, None at the end of the archive."""
-        header_offset = self._source.position
-        header = self._next_header()
+    def _goes_on(self, error: ShardReadError) -> bool:
+        """Tell of damage and go on to the next whole header behind it; False where there is none."""
+        if self._on_damage is None:
+            raise error
+        self._on_damage(error)
+        return error.rule == "WDS003" and self._seek_header()
+
+    def _other_member(self, block: bytes, header_offset: int) -> tuple[Member, bytes | None] | None:
+        """Return the next whole member, of any kind, from its first block; None at the end of the archive."""
+        header = self._header(block)
         if header is None:
             return None
-        if _KINDS.get(header.kind) == "file" and not header.linkname:
-            # Nearly every member is such a one. tuple.__new__ is what Member() calls, at half the time.
-            name_text = header.name.decode("utf-8", "surrogateescape")
-            plain = (name_text, "file", header_offset, self._source.position, header.size, "")
-            member = tuple.__new__(Member, plain)
-            return member, self._content(member)
         name, link, pax = header.name, header.linkname, _NO_RECORDS
         if header.kind in _EXTENSIONS:
             extended = self._extended(header)
@@ -128,7 +142,7 @@ class ShardWalk:
                 return None
             header, name, link, pax = extended
         member = self._member(header, pax, header_offset=header_offset, name=name, link=link)
-        return member, self._content(member)
+        return member, self._content(member, wanted=self._want(member))
 
     def _extended(self, header: Header | None) -> tuple[Header, bytes, bytes, dict[str, bytes]] | None:
         """Read extended headers and the header they belong to: (that header, name, link target, pax records)."""
@@ -149,17 +163,16 @@ class ShardWalk:
                 pax = self._pax(header)
             else:
                 self._pax(header)
-            header = self._next_header()
+            header = self._header(self._source.take(BLOCK_BYTES))
         if header is None:
             return None
         name = long_name if long_name is not None else pax.get("path", header.name)
         link = long_link if long_link is not None else pax.get("linkpath", header.linkname)
         return header, name, link, pax
 
-    def _next_header(self) -> Header | None:
-        """Return the next header, None (and ``ending`` set) at the end of the archive."""
-        offset = self._source.position
-        block = self._source.take(BLOCK_BYTES)
+    def _header(self, block: bytes) -> Header | None:
+        """Return the header in the block that was taken, None (and ``ending`` set) at the end of the archive."""
+        offset = self._source.position - len(block)
         if len(block) < BLOCK_BYTES:
             self._end_without_marker(block, offset)
             return None
@@ -198,14 +211,14 @@ class ShardWalk:
         text = name.decode("utf-8", "surrogateescape")
         return Member(text, kind, header_offset, self._source.position, size, target)
 
-    def _content(self, member: Member) -> bytes | None:
+    def _content(self, member: Member, *, wanted: bool) -> bytes | None:
         """Read or pass over a member's content; return it where wanted, once all of it was there."""
         source, size = self._source, member.size
         there = source.holds(size)
-        if self._want(member) and there:
+        if wanted and there:
             if size <= _SMALL_BYTES:
                 # One call, where two would take longer than the copy.
-                content = source.take(-(-size // BLOCK_BYTES) * BLOCK_BYTES)[:size]
+                content = source.take((size + _BLOCK_REST) & -BLOCK_BYTES)[:size]
             else:
                 content = source.take(size)
                 source.skip(-size % BLOCK_BYTES)
@@ -213,13 +226,17 @@ class ShardWalk:
             if length == size:
                 return content
         elif there or self._on_damage is None:
-            length = source.skip(padded(size))
+            length = source.skip((size + _BLOCK_REST) & -BLOCK_BYTES)
             if length >= size:
                 return None
         else:
             length = self._seek_behind(member)
-        reason = f"cut at byte {source.position}: the member needs {size} bytes from byte {member.offset}"
-        raise self._error(self._broken(reason), "WDS002", offset=member.header_offset, member=member.name)
+        raise self._cut(member)
+
+    def _cut(self, member: Member) -> ShardReadError:
+        """Return the error of a member whose content ends where the source stands."""
+        reason = f"cut at byte {self._source.position}: the member needs {member.size} bytes from byte {member.offset}"
+        return self._error(self._broken(reason), "WDS002", offset=member.header_offset, member=member.name)
 
     def _seek_behind(self, member: Member) -> int:
         """Look for a header behind one whose content goes beyond the end: then its size is wrong, and nothing was cut.

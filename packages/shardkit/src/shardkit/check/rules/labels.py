@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 
 from shardkit.check.rules.rule import Hit, declare, rule
 from shardkit.check.scan import SampleScan, ShardScan
@@ -92,7 +92,7 @@ def labels_in_runs(scan: ShardScan) -> Iterator[Hit]:
     counts = Counter(labels)
     if len(labels) < _MIN_SAMPLES or len(counts) < 2:
         return
-    changes = sum(one != other for one, other in pairwise(labels))
+    changes = sum(map(operator.ne, labels, labels[1:]))
     expected = len(labels) - sum(count * count for count in counts.values()) / len(labels)
     if 2 * changes < expected:
         yield Hit(
@@ -110,6 +110,10 @@ def labels_in_runs(scan: ShardScan) -> Iterator[Hit]:
 )
 def label_not_plain(scan: ShardScan) -> Iterator[Hit]:
     """A label is not written as plain digits."""
+    # There are far fewer contents than samples.
+    contents = {sample.label_content for sample in scan.samples.values() if sample.label is not None}
+    if all(content is None or is_plain_label(content) for content in contents):
+        return
     found = [
         sample
         for sample in scan.samples.values()

@@ -158,6 +158,8 @@ declare(
 )
 def damaged_inside(scan: ShardScan) -> Iterator[Hit]:
     """A JPEG decodes, but is damaged inside."""
+    if not scan.options.pictures:
+        return
     for sample in scan.samples.values():
         if isinstance(sample.picture, PictureFacts) and sample.picture.damage is not None:
             yield Hit(f"damaged inside: {sample.picture.damage}", *_picture_place(sample))
