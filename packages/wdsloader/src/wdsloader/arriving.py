@@ -47,6 +47,7 @@ class ArrivingShard:
         self._passing = False
         self._active = 0
         self._closed = False
+        self._refusals: list[FetchError] = []
         self.serves_parts = True
 
     @property
@@ -70,8 +71,12 @@ class ArrivingShard:
     def bring(self, first: int, stop: int) -> None:
         """Wait until these bytes are here; bring those that nobody else is bringing. Raises: FetchError."""
         start, end = self._chunks(first, stop)
+        refusals = len(self._refusals)
         while True:
             with self._changed:
+                if len(self._refusals) > refusals:
+                    # Another thread asked while we waited: the answer would be the same.
+                    raise self._refusals[-1]
                 while self._passing and not self._all_here(start, end):
                     self._changed.wait()
                 if self._all_here(start, end):
@@ -138,7 +143,10 @@ class ArrivingShard:
                 elif self._begin_passing():
                     self._take(stream, first=0, stop=self._num_bytes)
         except RemoteError as error:
-            raise as_fetch_error(error) from error
+            failure = as_fetch_error(error)
+            if failure.status is not None:
+                self._refusals.append(failure)
+            raise failure from error
         finally:
             self._end_run(start, end)
 

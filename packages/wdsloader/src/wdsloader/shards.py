@@ -88,12 +88,18 @@ class StoredSample:
 
 
 class _Slot:
-    """A shard that is read: its index, and what reads its samples, made by the first thread that needs them."""
+    """A shard that is read: its index, and what reads its samples, made by the first thread that needs them.
+
+    ``refusal``: a final answer of its server that a thread which fetches ahead has met; the reader is told, and does
+    not ask again at once. ``refused``: whether there was one; nothing is fetched ahead of such a shard.
+    """
 
     def __init__(self, entry: ShardEntry, *, threads: AheadThreads) -> None:
         self._entry, self._threads = entry, threads
         self._lock = threading.Lock()
         self._closed = False
+        self.refusal: FetchError | None = None
+        self.refused = False
         self.index: ShardIndex | None = None
         self.remote: RemoteShard | None = None
         self.local: ShardFile | None = None
@@ -101,6 +107,7 @@ class _Slot:
     def opened(self, fetcher: Fetcher | None) -> ShardIndex:
         """Return the index. Raises: DatasetError: it and the shard do not belong together. FetchError."""
         with self._lock:
+            self._tell_refusal()
             if self.index is None:
                 index, num_bytes = _index_and_size(self._entry, fetcher)
                 _require_fit(self._entry, index, num_bytes=num_bytes)
@@ -119,6 +126,25 @@ class _Slot:
             return self.remote.read_sample(offset, size)
         self.local = self.local or ShardFile(self._entry.url)
         return self.local.read_sample(offset, size)
+
+    def bring(self, row: int, *, fetcher: Fetcher | None) -> None:
+        """Fetch a sample and what lies behind it, unless its server has refused that. Raises: FetchError."""
+        if self.refused:
+            return
+        try:
+            index = self.opened(fetcher)
+            if self.remote is not None:
+                first = int(index.offsets[row])
+                self.remote.bring(first, min(first + CHUNK_BYTES, index.num_bytes))
+        except FetchError as error:
+            if error.status is not None:
+                self.refusal, self.refused = error, True
+            raise
+
+    def _tell_refusal(self) -> None:
+        refusal, self.refusal = self.refusal, None
+        if refusal is not None:
+            raise refusal
 
     def close_file(self) -> None:
         """Close the file, to be opened again by the next read."""
@@ -189,7 +215,9 @@ class SampleReader:
             if known is not None:
                 raise known
             content = slot.read(offset, int(index.sizes[row]))
-        except FetchError:
+        except FetchError as error:
+            slot.refused = slot.refused or error.status is not None
+            slot.refusal = None
             raise
         except (ShardkitError, OSError) as error:
             rule = getattr(error, "rule", None)
@@ -232,15 +260,8 @@ class SampleReader:
             self._asked.popitem(last=False)
 
     def _ask_ahead(self, number: int, row: int, *, distance: int) -> None:
-        slot = self._slot(number)
-
-        def bring() -> None:
-            index = slot.opened(self._table.fetcher)
-            if slot.remote is not None:
-                first = int(index.offsets[row])
-                slot.remote.bring(first, min(first + CHUNK_BYTES, index.num_bytes))
-
-        self._threads.soon(bring, distance=distance)
+        slot, fetcher = self._slot(number), self._table.fetcher
+        self._threads.soon(lambda: slot.bring(row, fetcher=fetcher), distance=distance)
 
     def _slot(self, number: int) -> _Slot:
         slot = self._slots.get(number)
