@@ -169,7 +169,7 @@ def test_a_closed_pipe_ends_quietly_with_141(tmp_path: Path, args: tuple[str, ..
         (("make-shards", "--from-folder", "", "--out", "x"), "--from-folder"),
         (("make-shards", "--prefix", "", "--count", 1), "--prefix"),
         (("make-shards", "--shard-size", ""), "--shard-size"),
-        (("index", "a.tar", "--into", ""), "--into"),
+        (("index", "a.tar", "--out", ""), "--out"),
         (("repair", "a.tar", "--out", ""), "--out"),
         (("reshard", "a.tar", "--out", "x", "--keys", ""), "--keys"),
         (("inspect", "a.tar", "--html="), "--html"),

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from resnettrain.errors import ConfigError
-from wdsloader import CacheConfig, cache_config
+
+if TYPE_CHECKING:
+    from wdsloader import CacheConfig
 
 __all__ = [
     "AugmentConfig",
@@ -63,7 +65,8 @@ class DataConfig:
             _at_least("data.lanes", self.lanes, low=1)
         if self.cache_dir is None and self.cache_limit is not None:
             raise ConfigError("data.cache_limit: there is no cache to limit. Give data.cache_dir (--cache-dir) too.")
-        self.cache()
+        if self.cache_limit is not None or self.cache_ignore_query:
+            self.cache()
         if self.max_skipped < 0 or (isinstance(self.max_skipped, float) and self.max_skipped > 1):
             raise ConfigError(f"data.max_skipped: {self.max_skipped} must be a count from 0 up or a share in 0.0..1.0.")
 
@@ -71,6 +74,9 @@ class DataConfig:
         """Return where fetched shards are kept; None: in a folder of this run. Raises: wdsloader.ConfigError."""
         if self.cache_dir is None:
             return None
+        # The settings alone import nothing heavy.
+        from wdsloader import cache_config
+
         return cache_config(self.cache_dir, limit=self.cache_limit, ignore_query=self.cache_ignore_query)
 
 

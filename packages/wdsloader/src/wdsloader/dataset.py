@@ -290,7 +290,7 @@ def _count(
     made = 0
     for url, record in zip(listing.urls, listing.records, strict=True):
         found: Indexed | None = None
-        state = "fresh" if is_remote(url) else index_state(url)
+        state = "fresh" if is_remote(url) else index_state(url) if Path(url).exists() else "missing"
         if state == "unsure":
             unsure.append(url)
         if not is_remote(url) and (record is None or state in ("missing", "stale")):
