@@ -134,7 +134,7 @@ def tests(session: nox.Session) -> None:
     rest = ("--ignore=tests/shardkit", "tests")
     session.run("pytest", *parallel, "-m", "not slow and not e2e", *rest, env=one_thread)
     if with_slow:
-        session.run("pytest", "-q", "--durations=5", "-m", "slow or e2e", *rest)
+        session.run("pytest", *parallel, "--durations=8", "-m", "slow or e2e", *rest, env=one_thread)
     else:
         session.log(f"tests marked slow or e2e run under Python {SLOW_TESTS_PYTHON} only")
 

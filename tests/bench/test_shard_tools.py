@@ -12,6 +12,7 @@ import pytest
 TOOLS = Path(__file__).parents[2] / "tools"
 
 
+@pytest.mark.slow
 def test_every_subject_and_its_peer_are_in_the_tables(tmp_path: Path) -> None:
     pytest.importorskip("webdataset")
     command = [sys.executable, "-m", "bench", "shards", "--rounds", "1", "--pictures", "12", "--only", "pack: "]

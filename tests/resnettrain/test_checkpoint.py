@@ -138,6 +138,7 @@ def test_a_full_disk_leaves_the_earlier_file_and_nothing_half_made(
     assert list(path.parent.iterdir()) == [path]
 
 
+@pytest.mark.slow
 def test_after_kill_9_while_saving_the_newest_complete_one_is_found(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", KILLS, str(tmp_path), "12"], capture_output=True, check=True, text=True, timeout=120

@@ -96,6 +96,7 @@ def test_a_run_killed_in_mid_epoch_and_resumed_with_other_workers_ends_with_the_
     assert losses(resumed.run_dir) == losses(alone.run_dir)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", [16, 80, 96, 112])
 def test_an_interrupted_run_goes_on_with_the_same_bits_from_any_step(
     train_set: PictureSet, val_set: PictureSet, alone: TrainResult, tmp_path: Path, samples: int
@@ -170,6 +171,7 @@ def test_a_missing_checkpoint_is_an_error_and_nothing_is_made(train_set: Picture
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_model_with_dropout_goes_on_with_the_same_bits(train_set: PictureSet, tmp_path: Path) -> None:
     config = with_overrides(tiny_config(train_set, tmp_path / "alone"), ["model.name=mobilenet_v3_small"])
     alone = train(config)

@@ -30,6 +30,7 @@ from tests.helpers.picture_sets import PictureSet, make_picture_set, tiny_config
 from wdsloader import ConfigError as LoaderConfigError
 
 
+@pytest.mark.slow
 def test_it_overfits_eight_pictures(tmp_path: Path) -> None:
     eight = make_picture_set(tmp_path / "eight", counts=(8,))
     fixed = ["augment.scale=[1,1]", "augment.ratio=[1,1]", "augment.flip=false", "loss.label_smoothing=0"]

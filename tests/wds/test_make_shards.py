@@ -237,6 +237,7 @@ def test_a_folder_without_classes_is_wrong_use(tmp_path: Path, missing: str) -> 
     assert "one subfolder a class" in ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_after_a_signal_the_packing_can_be_resumed_by_the_command_it_names(
     tmp_path: Path, number: int, code: int
@@ -260,6 +261,7 @@ def test_after_a_signal_the_packing_can_be_resumed_by_the_command_it_names(
     assert not (tmp_path / "out" / "imagenet-train.manifest.json").exists()
 
 
+@pytest.mark.slow
 def test_an_unfinished_packing_is_resumed_when_told_and_ends_like_an_undisturbed_one(tmp_path: Path) -> None:
     args = ("make-shards", "--count", 3, "--shard-size", 3, "--out", "out", *SMALL)
     undisturbed = make(tmp_path / "undisturbed", *args[1:5], *SMALL)

@@ -76,6 +76,7 @@ def test_slices_that_run_at_the_same_time_end_like_one_packing(tmp_path: Path, u
     assert contents(plan.parent) == undisturbed
 
 
+@pytest.mark.slow
 def test_slices_that_were_killed_are_run_again_and_end_like_one_packing(tmp_path: Path) -> None:
     args = ("--count", 12, "--shard-size", 10, "--size", "200x150", "--classes", 3, "--jobs", 1)
     assert invoke("make-shards", *args, "--out", tmp_path / "whole").code == 0

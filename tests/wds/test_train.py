@@ -318,6 +318,7 @@ def test_a_resume_keeps_the_batch_size(finished: FinishedRun) -> None:
     assert "give --batch-size 16" in ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves_and_leaves_no_process(
     train_set: PictureSet, tmp_path: Path, number: signal.Signals, code: int

@@ -83,6 +83,7 @@ def test_a_filter_masks_rows_and_moves_none(dataset: Dataset) -> None:
     assert (account.filtered, account.replaced, account.expected) == (12, 0, 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hooks", [{"keep": drop_by_chance}, {"transform": speckle}])
 def test_chance_is_keyed_by_the_sample_so_any_layout_gives_the_same(dataset: Dataset, hooks: dict[str, object]) -> None:
     config = replace(CONFIG, **hooks)  # type: ignore[arg-type]  # one of two fields

@@ -106,6 +106,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_one_seed_one_order_in_every_process(base: Dataset, tmp_path: Path) -> None:
     """DIST-05."""
     (tmp_path / "script.py").write_text(SCRIPT)
@@ -203,6 +204,7 @@ def test_batches_of_class_sorted_shards_hold_many_classes(ten: Dataset) -> None:
     assert np.mean(mixed) >= 8
 
 
+@pytest.mark.slow
 def test_a_batch_mixes_shards_nine_tenths_as_well_as_a_full_shuffle_with_the_defaults() -> None:
     """131 uneven class-sorted shards, B = 256: distinct shards in a batch against drawing without replacement."""
     generator = np.random.Generator(np.random.Philox(1))

@@ -74,6 +74,7 @@ def test_passing_trouble_costs_no_sample_and_gives_none_twice(
     assert server.count("/base.tar") == len(misdeeds) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("misdeed", "words", "max_requests"),
     [

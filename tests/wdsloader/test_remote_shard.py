@@ -103,6 +103,7 @@ def test_another_reader_waits_for_the_one_who_fetches(server: Server, tmp_path: 
         reader.close()
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_while_it_fetches_holds_nobody_up(server: Server, tmp_path: Path) -> None:
     """CACHE-03, CACHE-10."""
     script = f"""
@@ -194,6 +195,7 @@ def test_bytes_that_are_not_the_manifests_are_found_when_all_are_here(
     assert not list(tmp_path.glob("*-t-00.tar"))
 
 
+@pytest.mark.slow
 def test_failing_requests_change_nothing_of_what_comes(server: Server, tmp_path: Path) -> None:
     """NET-06, NET-15."""
     server.one_fails_in = 3

@@ -127,6 +127,7 @@ def test_damaged_headers_by_the_ten_thousand_are_counted_and_a_cut_behind_them_i
     assert found["mib"] - idle_mib() < 20
 
 
+@pytest.mark.slow
 def test_samples_take_less_than_stated(tmp_path: Path) -> None:
     """Members are the least that they can be, so that a file of a given size has most of them."""
     pair = [("%06d.jpg", b""), ("%06d.cls", b"1")]
@@ -186,6 +187,7 @@ class TestGzip:
             file.write(END_MARKER)
         return path
 
+    @pytest.mark.slow
     def test_a_bomb_is_read_no_further_than_256_mib(self, tmp_path: Path) -> None:
         found = checked(self.zeros(tmp_path / "x.tar.gz", gib=1))
         assert (rules(found), found["samples"]) == (["WDS012", "WDS014"], 1)

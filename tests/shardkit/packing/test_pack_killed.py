@@ -81,6 +81,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return contents(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("jobs", "wait_s"), [(1, 0.0), (2, 0.03)])
 def test_what_has_a_final_name_is_whole_and_beginning_again_ends_like_an_undisturbed_run(
     tmp_path: Path, undisturbed: dict[str, bytes], jobs: int, wait_s: float
@@ -122,6 +123,7 @@ def test_what_was_finished_is_not_made_again(tmp_path: Path, undisturbed: dict[s
     assert all((tmp_path / name).stat().st_ino == number for name, number in kept.items())
 
 
+@pytest.mark.slow
 def test_worker_processes_end_with_their_parent(tmp_path: Path) -> None:
     process = start(tmp_path, jobs=2)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")

@@ -329,6 +329,7 @@ class TestUrls:
             found = errors(opened(write_table(tmp_path / "t.csv", ["url", "label"], rows)))
         assert found == [f"t.csv: row 2: {server.url}/none.jpg: the server answers 404 Not Found"]
 
+    @pytest.mark.slow
     def test_a_server_that_is_not_there_is_an_error(self, tmp_path: Path) -> None:
         rows: list[tuple[object, ...]] = [("http://127.0.0.1:1/x.jpg", 1)]
         assert "4 tries" in errors(opened(write_table(tmp_path / "t.csv", ["url", "label"], rows)))[0]
