@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,28 @@ from typing import Any
 import pytest
 
 import shardkit
-from shardkit import TABLE_COLUMNS, Manifest, ShardWriter, index_path_of, write_index, write_manifest
+from shardkit import (
+    TABLE_COLUMNS,
+    Manifest,
+    PackConfig,
+    RepairConfig,
+    ShardWriter,
+    index_path_of,
+    open_folder,
+    parse_slice,
+    plan_shards,
+    prepare,
+    read_plan,
+    repair_shards,
+    run_plan,
+    write_index,
+    write_manifest,
+)
+from tests.helpers.folders import image_folder
 from tests.helpers.packed import write_packed
+from tests.helpers.shards import sample_members, write_shard
 
-ROOT = Path(shardkit.__file__).parents[2]
-README = ROOT / "README.md"
-pytestmark = pytest.mark.skipif(not README.exists(), reason="installed without its README")
+README = Path(__file__).parents[2] / "packages" / "shardkit" / "README.md"
 
 
 def section(title: str) -> str:
@@ -31,8 +48,9 @@ def fields(title: str) -> dict[str, str]:
 
 
 def keys_of(document: Mapping[str, Any]) -> set[str]:
-    """Return the fields of an object, those of the objects in ``shards`` too."""
-    inner = {f"shards[].{key}" for entry in document.get("shards", ()) for key in entry}
+    """Return the fields of an object, those of the objects in its lists too."""
+    lists = [(field, document[field]) for field in ("shards", "changes") if field in document]
+    inner = {f"{field}[].{key}" for field, entries in lists for entry in entries for key in entry}
     return {*document, *inner}
 
 
@@ -72,6 +90,30 @@ def test_the_fields_of_a_plan_are_in_the_spec(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "t.plan.json").read_bytes())
     assert set(fields("Plan, version 1")) == keys_of(document)
     assert (document["format"], document["version"]) == ("shardkit-plan", 1)
+
+
+def test_the_fields_of_a_quarantine_are_in_the_spec(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path / "x.tar", [*sample_members(1), ("lonely.jpg", b"1")])
+    list(repair_shards([str(shard)], RepairConfig(folder=tmp_path / "mended")))
+    with tarfile.open(tmp_path / "mended" / "quarantine" / "x.quarantine.tar") as tar:
+        report = tar.extractfile("report.json")
+        assert report is not None
+        document = json.loads(report.read())
+    of_members = {f"members[].{key}" for key in document["members"][0].keys() - document["changes"][0].keys()}
+    assert set(fields("Quarantine, version 1")) == keys_of(document) | of_members
+    assert (document["format"], document["version"]) == ("shardkit-quarantine", 1)
+
+
+def test_the_fields_of_a_skip_record_are_in_the_spec(tmp_path: Path) -> None:
+    folder = image_folder(tmp_path / "in", classes=("a",), per_class=3)
+    (folder / "a" / "0.jpg").write_bytes(b"no picture")
+    source = open_folder(folder, shuffle=False)
+    config = PackConfig(folder=tmp_path / "out", prefix="t", on_error="skip")
+    plan = read_plan(prepare(source, plan_shards(source, prefix="t", num_shards=2), config=config))
+    run_plan(source, plan, config=config, part=parse_slice("1/2"), on_shard=lambda _: None)
+    document = json.loads((tmp_path / "out" / "t-000000.tar.skipped.json").read_bytes())
+    assert set(fields("Skip record, version 1")) == keys_of(document)
+    assert (document["format"], document["version"]) == ("shardkit-skipped", 1)
 
 
 def test_the_columns_of_the_table_are_in_the_spec() -> None:
