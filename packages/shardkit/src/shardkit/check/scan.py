@@ -133,8 +133,8 @@ class ShardScan:
     """What is known of one shard.
 
     ``num_bytes`` and ``checksum`` are of the file as stored, None for standard input, or where no record asks for a
-    checksum. ``shapes``: extensions side by side, in order -> how often; ``num_apart``: places that samples have beyond
-    their first. ``following``: (byte offset, number of samples) of each further archive in the file. ``special``: all
+    checksum. ``shapes``: extensions side by side, in order -> how often; ``label_contents``: each once; ``num_apart``:
+    places that samples have beyond their first. ``following``: (byte offset, number of samples) of each further archive in the file. ``special``: all
     that is no file, of which ``links``, and ``devices``: all but links and folders; ``hidden`` and ``beside``: members
     that belong to no sample; ``unsafe``, ``unreadable``, ``pickled``: members whose names lead out of the folder, are
     no visible UTF-8 text, or say that they hold a pickle. ``damage_counts``: by rule, also of damage that was not kept.
@@ -150,6 +150,7 @@ class ShardScan:
     compressed: bool = False
     samples: dict[SampleKey, SampleScan] = field(default_factory=dict)
     shapes: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    label_contents: set[bytes | None] = field(default_factory=set)
     num_apart: int = 0
     special: FirstFew[Member] = field(default_factory=FirstFew)
     links: FirstFew[Member] = field(default_factory=FirstFew)
@@ -318,6 +319,7 @@ class Gatherer:
             size, content = self._label
             sample.label_content = b"(%d bytes)" % size if content is None else content[:_LABEL_BYTES]
             sample.label = None if content is None else parse_label(content)
+            scan.label_contents.add(sample.label_content)
         if self._opens_pictures and (pictured := picture_extension(self._pictures)) is not None:
             size, content = self._pictures[pictured]
             sample.picture = _look_at(content, size=size, options=scan.options)

@@ -111,7 +111,12 @@ class ShardWalk:
                     # Nearly every member is such a one. tuple.__new__ is what Member() calls, at half the time.
                     name, size = plain
                     member = tuple.__new__(Member, (name, "file", header_offset, source.position, size, ""))
-                    if (wanted := want(member)) or not holds(size):
+                    if (wanted := want(member)) and size <= _SMALL_BYTES and holds(size):
+                        # One call, where two would take longer than the copy.
+                        found = member, take((size + _BLOCK_REST) & -BLOCK_BYTES)[:size]
+                        if len(found[1]) < size:
+                            raise self._cut(member)
+                    elif wanted or not holds(size):
                         found = member, self._content(member, wanted=wanted)
                     elif skip((size + _BLOCK_REST) & -BLOCK_BYTES) < size:
                         raise self._cut(member)

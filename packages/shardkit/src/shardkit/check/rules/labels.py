@@ -111,8 +111,7 @@ def labels_in_runs(scan: ShardScan) -> Iterator[Hit]:
 def label_not_plain(scan: ShardScan) -> Iterator[Hit]:
     """A label is not written as plain digits."""
     # There are far fewer contents than samples.
-    contents = {sample.label_content for sample in scan.samples.values() if sample.label is not None}
-    if all(content is None or is_plain_label(content) for content in contents):
+    if all(content is None or is_plain_label(content) for content in scan.label_contents):
         return
     found = [
         sample

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -77,10 +78,15 @@ def check_scan(scan: ShardScan) -> list[Finding]:
     """Apply every rule to one shard and return all findings, by rule id and then by place."""
     return [
         finding(known.id, scan.shard, hit.message, hit.member, hit.offset)
-        for _, known in sorted(RULES.items())
-        if known.check is not None
-        for hit in known.check(scan)
+        for known, check in _checks()
+        for hit in check(scan)
     ]
+
+
+@functools.cache
+def _checks() -> tuple[tuple[Rule, Check], ...]:
+    """Return the rules that one shard can break, by id, with their checks; all are registered by then."""
+    return tuple((known, known.check) for _, known in sorted(RULES.items()) if known.check is not None)
 
 
 def find_rule(rule_id: str) -> Rule:
