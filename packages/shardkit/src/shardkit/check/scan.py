@@ -134,12 +134,13 @@ class ShardScan:
 
     ``num_bytes`` and ``checksum`` are of the file as stored, None for standard input, or where no record asks for a
     checksum. ``shapes``: extensions side by side, in order -> how often; ``label_contents``: each once; ``num_apart``:
-    places that samples have beyond their first. ``following``: (byte offset, number of samples) of each further archive in the file. ``special``: all
-    that is no file, of which ``links``, and ``devices``: all but links and folders; ``hidden`` and ``beside``: members
-    that belong to no sample; ``unsafe``, ``unreadable``, ``pickled``: members whose names lead out of the folder, are
-    no visible UTF-8 text, or say that they hold a pickle. ``damage_counts``: by rule, also of damage that was not kept.
-    ``explained``: keys that lack a part because it is a link or damaged. ``gzip_members``: of a local gzip file;
-    ``unpack_limit``: (packed, unpacked) bytes where it was read no further. ``options``: how far it was looked at.
+    places that samples have beyond their first. ``following``: (byte offset, number of samples) of each further archive
+    in the file. ``special``: all that is no file, of which ``links``, and ``devices``: all but links and folders;
+    ``hidden`` and ``beside``: members that belong to no sample; ``unsafe``, ``unreadable``, ``pickled``: members whose
+    names lead out of the folder, are no visible UTF-8 text, or say that they hold a pickle. ``damage_counts``: by rule,
+    also of damage that was not kept. ``explained``: keys that lack a part because it is a link or damaged.
+    ``gzip_members``: of a local gzip file; ``unpack_limit``: (packed, unpacked) bytes where it was read no further.
+    ``options``: how far it was looked at.
     """
 
     shard: str
