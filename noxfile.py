@@ -39,7 +39,7 @@ import subprocess, sys
 import wdsloader._crop as kernel
 lines = subprocess.run(["ldd", kernel.__file__], capture_output=True, text=True, check=True).stdout.splitlines()
 elsewhere = [line for line in lines if "not found" in line or "jpeg" in line and "wdsloader.libs" not in line]
-sys.exit(elsewhere and f"the kernel needs what the wheel does not have: {elsewhere}")
+sys.exit(f"the kernel needs what the wheel does not have: {elsewhere}" if elsewhere else 0)
 """
 KERNEL_IS_ABSENT = """
 import wdsloader
