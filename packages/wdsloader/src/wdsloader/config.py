@@ -47,7 +47,8 @@ class LoaderConfig:
     ``spans_per_lane`` (k) and ``block`` (W) shape the order (ORDER.md); None takes the default rule. ``shuffle=False``
     is the order as listed. ``augment=None`` is the evaluation geometry: short side to image_size * 256 / 224, centre
     crop. ``num_epochs=None`` goes on for ever. ``stream_buffer``: samples in the shuffle buffer of the inexact mode,
-    which ``exact=True`` makes an error. ``num_workers=0`` works in this process.
+    which ``exact=True`` makes an error. ``num_workers=0`` works in this process,
+    and so does the first batch of local shards, while the workers start.
 
     ``on_error="skip"`` masks the row of a sample that cannot be delivered, until more than ``max_skipped`` of an epoch
     were: a number of samples (int), or a share of the epoch (float); each rank counts its own. ``labels="required"``

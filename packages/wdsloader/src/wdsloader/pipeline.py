@@ -7,7 +7,7 @@ are put together in the main process, by row (``assembly``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -76,7 +76,7 @@ class Identity:
     epoch: int
 
 
-def worker_parts(task: WorkerTask) -> Iterator[Part]:
+def worker_parts(task: WorkerTask) -> Generator[Part, None, None]:
     """Yield the worker's part of every batch, epoch after epoch, from the state on.
 
     Raises: SampleError, DatasetError, FetchError: what cannot be delivered, under "stop". TransformError.
