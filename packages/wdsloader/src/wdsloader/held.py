@@ -46,7 +46,8 @@ class HeldBytes:
             fitting = max(1, int(self._limit_bytes / sample_bytes / self._num_lanes))
             log.warning(
                 "%d lanes with block=%d hold more than buffer_bytes=%d allows (%.1f MiB a sample): the rest "
-                "is read when it is due, out of order in its shard, which is slower. block=%d would fit, or buffer_bytes=%d",
+                "is read when it is due, out of order in its shard, which is slower. "
+                "block=%d would fit, or buffer_bytes=%d",
                 self._num_lanes,
                 block,
                 self._limit_bytes,
