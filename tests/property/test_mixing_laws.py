@@ -13,7 +13,7 @@ from wdsloader.errors import SampleError
 from wdsloader.mixing import MixSchedule, largest_remainder
 from wdsloader.order import Drawing, EpochOrder, listed_starts
 from wdsloader.state import LoaderState
-from wdsloader.windows import MixedLanes, Taken
+from wdsloader.windows import MixedLanes, Reading, Taken
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def take(order: MixedLanes, lane: int, *, offsets: range, read: list[int]) -> li
         read.append(sample)
         return SampleError(str(sample), "read")
 
-    window = order.window(lane, read=reading, will_need=lambda _: None)
+    window = order.window(lane, reading=Reading(read=reading, will_need=lambda _: None))
     return [window.take(offset) for offset in offsets]
 
 

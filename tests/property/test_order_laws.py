@@ -227,12 +227,21 @@ class TestPromises:
         assert by_position(case, ranks, batch=batch, position=0, listed=True) == list(range(case.num_samples))
 
 
+@pytest.mark.parametrize(("batch", "remote"), [(256, False), (256, True), (128, True), (1024, True)])
 @pytest.mark.parametrize("packed_shuffled", [False, True])
 @pytest.mark.parametrize("num_shards", [1, 4, 16])
-def test_no_batch_repeats_as_a_set_over_ten_epochs_with_the_defaults(num_shards: int, packed_shuffled: bool) -> None:
-    counts, batch = [16_000 // num_shards] * num_shards, 256
-    lanes = choose_lanes(batch, world_size=1)
-    block = choose_block(lanes=lanes, spans_per_lane=4, num_shards=num_shards, packed_shuffled=packed_shuffled)
+def test_no_batch_repeats_as_a_set_over_ten_epochs_with_the_defaults(
+    num_shards: int, packed_shuffled: bool, batch: int, remote: bool
+) -> None:
+    counts = [16_000 // num_shards] * num_shards
+    lanes = choose_lanes(batch, world_size=1, remote=remote)
+    block = choose_block(
+        lanes=lanes,
+        spans_per_lane=4,
+        num_shards=num_shards,
+        packed_shuffled=packed_shuffled,
+        remote_batch=batch if remote else None,
+    )
     seen: set[frozenset[int]] = set()
     for epoch in range(10):
         order = EpochOrder(counts, seed=0, epoch=epoch, lanes=lanes, spans_per_lane=4, block=block)

@@ -13,12 +13,13 @@ from wdsloader.assembly import Assembler, Part
 from wdsloader.config import AugmentConfig, LoaderConfig
 from wdsloader.dataset import Dataset, open_dataset
 from wdsloader.errors import SampleError
+from wdsloader.held import HeldBytes
 from wdsloader.order import EpochOrder
 from wdsloader.pipeline import WorkerTask, find_good_row, worker_parts
 from wdsloader.plan import Plan
 from wdsloader.shards import StoredSample
 from wdsloader.state import LoaderState
-from wdsloader.windows import LaneWindow
+from wdsloader.windows import LaneWindow, Reading
 
 TRAINING = LoaderConfig(batch_size=8, image_size=12, augment=AugmentConfig(), num_epochs=2)
 
@@ -154,12 +155,12 @@ class TestLaneWindow:
 
     order = EpochOrder([40, 30], seed=1, epoch=0, lanes=2, spans_per_lane=2, block=8)
 
-    def window(self, read: list[int]) -> LaneWindow:
+    def window(self, read: list[int], *, held: HeldBytes | None = None, size: int = 0) -> LaneWindow:
         def reading(sample: int) -> StoredSample:
             read.append(sample)
-            return StoredSample("s", Sample(SampleKey(str(sample)), {}, 0), -1)
+            return StoredSample("s", Sample(SampleKey(str(sample)), {"jpg": bytes(size)}, 0), -1)
 
-        return LaneWindow(self.order, 1, read=reading)
+        return LaneWindow(self.order, 1, reading=Reading(read=reading, held=held or HeldBytes(1 << 30)))
 
     def test_it_reads_the_lane_forward_and_delivers_the_order(self) -> None:
         read: list[int] = []
@@ -175,6 +176,24 @@ class TestLaneWindow:
         for offset in range(35):
             window.take(offset)
             assert len(read) <= (offset // 8 + 1) * 8
+
+    def test_past_the_limit_in_bytes_it_reads_again_in_the_same_order_and_says_once_what_fits(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Case DIST-11, of lanes: pictures of 1 MB, and 3 MB may wait."""
+        read: list[int] = []
+        held = HeldBytes(3_000_000)
+        window = self.window(read, held=held, size=1_000_000)
+        peak = 0
+        for offset in range(35):
+            assert window.take(offset).number == self.order.samples(1, first=offset, stop=offset + 1)[0]
+            peak = max(peak, held.num_bytes)
+        assert 2_000_000 <= peak <= 3_000_000
+        assert held.num_bytes == 0
+        assert sorted(read) == sorted(self.order.merged(1, first=0, stop=35).tolist())
+        (said,) = caplog.messages
+        assert "block=8" in said
+        assert "block=3 would fit, or buffer_bytes=8000001" in said
 
     def test_after_a_resume_it_reads_only_what_was_not_delivered(self) -> None:
         read: list[int] = []

@@ -53,6 +53,14 @@ def test_default_block_is_one_only_for_many_shards_packed_in_shuffled_order(
     assert chosen == block
 
 
+@pytest.mark.parametrize(("batch", "lanes", "block"), [(256, 8, 49), (8, 8, 33), (1024, 8, 193), (250, 5, 75)])
+def test_a_block_of_remote_shards_is_little_more_than_a_batch_takes_of_a_lane(
+    batch: int, lanes: int, block: int
+) -> None:
+    chosen = choose_block(lanes=lanes, spans_per_lane=4, num_shards=9, packed_shuffled=False, remote_batch=batch)
+    assert chosen == block
+
+
 def test_a_run_begins_with_what_the_settings_leave_open_decided() -> None:
     def begin(config: LoaderConfig, num_shards: int | None = 300) -> LoaderState:
         return first_state(config, digest="d", num_shards=num_shards, packed_shuffled=True, remote=False, world_size=2)

@@ -25,7 +25,7 @@ from wdsloader import LoaderConfig, TorchLoader, open_dataset
 if __name__ == "__main__":
     loader = TorchLoader(open_dataset([sys.argv[1]]), LoaderConfig(batch_size=4, image_size=8, num_workers=2))
     batches = iter(loader)
-    next(batches)
+    next(batches), next(batches)  # the first is made here
     print(*(child.pid for child in multiprocessing.active_children()), flush=True)
     {then}
 """

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.shards import write_samples
+from tests.helpers.shards import jpeg_bytes, write_samples, write_shard
 from wdsloader.config import AugmentConfig, LoaderConfig
 from wdsloader.errors import SampleError
 from wdsloader.shards import ShardEntry, ShardTable
@@ -76,3 +77,21 @@ def test_a_damaged_shard_is_an_error_and_gives_no_part_of_a_sample(tmp_path: Pat
     table = ShardTable((ShardEntry(url=str(path), num_samples=0),))
     with pytest.raises(SampleError, match=r"s.tar: .*cut at byte 8000"):
         list(stream_parts(StreamTask(table=table, config=CONFIG, epoch=0)))
+
+
+def test_the_buffer_keeps_its_limit_in_bytes_and_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Case DIST-11, without counts: pictures of 1 MB in a buffer of 1,000 samples, of which 4 MB may wait."""
+    picture = jpeg_bytes(0) + bytes(1_000_000)
+    members = [member for n in range(12) for member in ((f"{n:06d}.jpg", picture), (f"{n:06d}.cls", b"1"))]
+    table = ShardTable((ShardEntry(url=str(write_shard(tmp_path / "s.tar", members)), num_samples=0),))
+    config = replace(CONFIG, stream_buffer=1000, buffer_bytes=4_100_000)
+    tracemalloc.start()
+    found = [key for part in stream_parts(StreamTask(table=table, config=config, epoch=0)) for key in part.keys]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sorted(map(str, found)) == [f"{n:06d}" for n in range(12)]
+    assert found != sorted(map(str, found))
+    assert peak < 4_100_000 + 6_000_000
+    assert caplog.messages == [
+        "buffer_bytes=4100000 holds 4 of the stream_buffer=1000 samples: they are mixed less well"
+    ]

@@ -7,12 +7,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import shard_tools
+from bench import loader, shard_tools
 from bench.paired import as_table, machine, measure_here, run_rounds, to_json
 
 __all__ = ["main"]
 
-GROUPS = {"shards": shard_tools}
+GROUPS = {"loader": loader, "shards": shard_tools}
 
 
 def main() -> None:

@@ -47,7 +47,9 @@ class LoaderConfig:
     ``spans_per_lane`` (k) and ``block`` (W) shape the order (ORDER.md); None takes the default rule. ``shuffle=False``
     is the order as listed. ``augment=None`` is the evaluation geometry: short side to image_size * 256 / 224, centre
     crop. ``num_epochs=None`` goes on for ever. ``stream_buffer``: samples in the shuffle buffer of the inexact mode,
-    which ``exact=True`` makes an error. ``num_workers=0`` works in this process.
+    which ``exact=True`` makes an error. ``buffer_bytes``: packed bytes that may wait in one worker, in its lanes or in
+    that buffer; past it a lane reads samples when they are due, and one warning says which block would fit.
+    ``num_workers=0`` works in this process, and so does the first batch of local shards, while the workers start.
 
     ``on_error="skip"`` masks the row of a sample that cannot be delivered, until more than ``max_skipped`` of an epoch
     were: a number of samples (int), or a share of the epoch (float); each rank counts its own. ``labels="required"``
@@ -71,6 +73,7 @@ class LoaderConfig:
     augment: AugmentConfig | None = None
     exact: bool = False
     stream_buffer: int = 1000
+    buffer_bytes: int = 512 << 20
     max_pixels: int = MAX_PIXELS
     on_error: OnError = "stop"
     max_skipped: int | float = 0.01
@@ -82,7 +85,7 @@ class LoaderConfig:
     cut: Cut = "epoch"
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "image_size", "spans_per_lane", "stream_buffer", "max_pixels"):
+        for name in ("batch_size", "image_size", "spans_per_lane", "stream_buffer", "buffer_bytes", "max_pixels"):
             _require_at_least(1, name, value=getattr(self, name))
         if self.batch_size > _MAX_BATCH:
             raise ConfigError(f"batch_size={self.batch_size}: must be at most {_MAX_BATCH}")

@@ -7,7 +7,7 @@ are put together in the main process, by row (``assembly``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +25,7 @@ from wdsloader.plan import LISTED, Plan
 from wdsloader.reading import PolicyReader
 from wdsloader.shards import ShardTable, StoredSample
 from wdsloader.state import LoaderState
-from wdsloader.windows import Lanes, MixedLanes, PlainLanes, Taken, Window, epoch_order
+from wdsloader.windows import Lanes, MixedLanes, PlainLanes, Reading, Taken, Window, epoch_order
 
 __all__ = [
     "Identity",
@@ -56,12 +56,16 @@ class WorkerTask:
     num_workers: int = 1
 
     @property
+    def num_lanes(self) -> int:
+        """How many lanes the worker reads; 1 where samples come as listed."""
+        return max(1, self.plan.lanes // self.plan.world_size // self.num_workers)
+
+    @property
     def max_indexes(self) -> int:
         """How many shards the worker reads in turn."""
-        lanes = max(1, self.plan.lanes // self.plan.world_size // self.num_workers)
         parts = 1 if self.schedule is None else len(self.schedule.shares)
         # A lane reads k spans in turn; one place more each for the change to its next group.
-        return (lanes + 1) * (self.state.spans_per_lane + 1) * parts
+        return (self.num_lanes + 1) * (self.state.spans_per_lane + 1) * parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +80,7 @@ class Identity:
     epoch: int
 
 
-def worker_parts(task: WorkerTask) -> Iterator[Part]:
+def worker_parts(task: WorkerTask) -> Generator[Part, None, None]:
     """Yield the worker's part of every batch, epoch after epoch, from the state on.
 
     Raises: SampleError, DatasetError, FetchError: what cannot be delivered, under "stop". TransformError.
@@ -129,15 +133,32 @@ class LaneRows:
         self._task, self._reader, self._epoch = task, reader, epoch
         self._lanes = lanes_of(task, epoch=epoch)
         self._windows: dict[int, Window] = {}
+        reader.held.begin(num_lanes=task.num_lanes)
+        will_need = reader.will_need if reader.fetches else None
+        self._reading = Reading(read=reader.read, will_need=will_need, held=reader.held)
+
+    def tell_ahead(self, positions: Sequence[int]) -> None:
+        """Say what will be read for these positions, of all lanes before the first is read."""
+        if self._lanes is None or self._reading.will_need is None:
+            return
+        told: set[int] = set()
+        for position in positions:
+            lane = position % self._lanes.lanes
+            if lane not in told:
+                told.add(lane)
+                self._window(lane).tell_ahead(position // self._lanes.lanes)
 
     def take(self, position: int) -> Taken:
         """Return what comes at a position."""
         if self._lanes is None:
             return Taken(position, self._epoch, self._reader.read(position))
         lane, offset = position % self._lanes.lanes, position // self._lanes.lanes
-        if lane not in self._windows:
-            self._windows[lane] = self._lanes.window(lane, read=self._reader.read, will_need=self._reader.will_need)
-        return self._windows[lane].take(offset)
+        return self._window(lane).take(offset)
+
+    def _window(self, lane: int) -> Window:
+        if lane not in self._windows and self._lanes is not None:
+            self._windows[lane] = self._lanes.window(lane, reading=self._reading)
+        return self._windows[lane]
 
     def look_up(self, position: int) -> Taken:
         """Return what comes at a position, by itself, in any order."""
@@ -168,6 +189,7 @@ class _EpochRows:
         keys: list[str | None] = []
         faults: list[Fault] = []
         good: list[int] = []
+        self._rows.tell_ahead(positions[rows].tolist())
         for row, at in zip(rows.tolist(), positions[rows].tolist(), strict=True):
             taken, i = self._rows.take(at), len(good)
             try:

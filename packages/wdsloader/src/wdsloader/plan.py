@@ -20,7 +20,7 @@ __all__ = ["LISTED", "Plan", "choose_block", "choose_lanes", "first_state"]
 
 # The number of lanes of an order that is no shuffle: samples come as listed.
 LISTED = 0
-# The default L by source kind. Remote shards are fetched whole, and the first batch waits for up to L x k of them.
+# The default L and W by source kind. Of remote shards the first batch waits for most of L blocks of W samples.
 _LOCAL_LANES, _REMOTE_LANES = (16, 64), (4, 8)
 _SMALLEST_BLOCK, _BUFFERED_SAMPLES = 32, 2048
 
@@ -142,6 +142,7 @@ def first_state(
         spans_per_lane=config.spans_per_lane,
         num_shards=num_shards,
         packed_shuffled=packed_shuffled,
+        remote_batch=batch if remote else None,
     )
     return replace(state, lanes=lanes, spans_per_lane=config.spans_per_lane, block=block)
 
@@ -158,10 +159,19 @@ def choose_lanes(batch_size: int, *, world_size: int, remote: bool = False) -> i
     return middle[-1] if middle else above[0] if above else batch_size
 
 
-def choose_block(*, lanes: int, spans_per_lane: int, num_shards: int, packed_shuffled: bool) -> int:
-    """Return the default W: 1 for many shards packed in shuffled order, else enough to mix few shards."""
+def choose_block(
+    *, lanes: int, spans_per_lane: int, num_shards: int, packed_shuffled: bool, remote_batch: int | None = None
+) -> int:
+    """Return the default W: 1 for many shards packed in shuffled order, else enough to mix few shards.
+
+    Args: remote_batch: B where shards are remote: W is half more than a batch takes of a lane, and odd: a block that
+        is one batch, which a last block could be, makes the same batch every epoch.
+    """
     if packed_shuffled and num_shards >= lanes * spans_per_lane:
         return 1
+    if remote_batch is not None:
+        of_lane = remote_batch // lanes
+        return max(_SMALLEST_BLOCK, of_lane + of_lane // 2) | 1
     return max(_SMALLEST_BLOCK, _BUFFERED_SAMPLES // lanes)
 
 

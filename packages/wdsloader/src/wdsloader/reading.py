@@ -12,18 +12,24 @@ from wdsloader.account import LOST_SHARD
 from wdsloader.config import LoaderConfig
 from wdsloader.errors import DatasetError, FetchError, SampleError
 from wdsloader.fetch import mask_url
+from wdsloader.held import HeldBytes
 from wdsloader.shards import SampleReader, ShardTable, StoredSample
 
 __all__ = ["PolicyReader", "lost_shard", "require_label"]
 
 
 class PolicyReader:
-    """Reads through a :class:`SampleReader`, which it closes."""
+    """Reads through a :class:`SampleReader`, which it closes.
+
+    ``held``: the bytes that wait in lanes. ``fetches``: whether it helps to name samples ahead.
+    """
 
     def __init__(self, table: ShardTable, config: LoaderConfig, *, max_indexes: int) -> None:
         self._reader = SampleReader(table, max_indexes=max_indexes, stop_on_damage=config.on_error == "stop")
         self._table, self._config = table, config
         self._lost: dict[int, SampleError] = {}
+        self.held = HeldBytes(config.buffer_bytes)
+        self.fetches = table.fetcher is not None
 
     def read(self, number: int) -> StoredSample | SampleError:
         """Return a sample; under "skip" the error in its place.

@@ -8,6 +8,7 @@ order each epoch.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
@@ -29,12 +30,15 @@ from wdsloader.assembly import Assembler, Part, empty_part
 from wdsloader.config import LoaderConfig
 from wdsloader.errors import FetchError, SampleError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
+from wdsloader.held import packed_bytes
 from wdsloader.order import Int64s
 from wdsloader.pipeline import Identity, decode_sample
 from wdsloader.reading import lost_shard, require_label
 from wdsloader.shards import ShardEntry, ShardTable, StoredSample, wanted_of
 
 __all__ = ["StreamTask", "stream_parts"]
+
+log = logging.getLogger(__name__)
 
 _WORDS_AT_ONCE = 1024
 # As webdataset: enough to mix from the first batch on without reading the whole buffer first.
@@ -207,24 +211,63 @@ def _words(task: StreamTask, shard: int) -> Iterator[int]:
 
 def _shuffled(task: StreamTask) -> Iterator[_Streamed | SampleError]:
     """Draw from a bounded buffer that fills while it serves: until it is full, one sample out for two in."""
-    buffer: list[_Streamed] = []
-    initial = min(task.config.stream_buffer, _INITIAL_SAMPLES)
+    buffer = _ShuffleBuffer(task.config)
     number = 0
     for word, found in _read(task):
         if isinstance(found, SampleError):
             yield found
             continue
-        buffer.append(found)
-        if len(buffer) > task.config.stream_buffer or (len(buffer) >= initial and number % 2):
-            yield _draw(buffer, word)
+        buffer.add(found)
+        if buffer.wants_out(number):
+            yield buffer.draw(word)
+        while buffer.holds_too_much():
+            yield buffer.draw(word)
         number += 1
-    if buffer:
-        rest = seeded_permutation(len(buffer), key=(task.config.seed, task.epoch, "drain", buffer[-1].shard))
-        yield from (buffer[i] for i in rest.tolist())
+    if buffer.samples:
+        rest = seeded_permutation(
+            len(buffer.samples), key=(task.config.seed, task.epoch, "drain", buffer.samples[-1].shard)
+        )
+        yield from (buffer.samples[i] for i in rest.tolist())
 
 
-def _draw(buffer: list[_Streamed], word: int) -> _Streamed:
-    """Take out one element at random; the last one takes its place."""
-    at = (word * len(buffer)) >> 64
-    buffer[at], buffer[-1] = buffer[-1], buffer[at]
-    return buffer.pop()
+class _ShuffleBuffer:
+    """The samples that wait: at most ``stream_buffer``, and at most ``buffer_bytes``, whichever is less."""
+
+    def __init__(self, config: LoaderConfig) -> None:
+        self.samples: list[_Streamed] = []
+        self._config = config
+        self._initial = min(config.stream_buffer, _INITIAL_SAMPLES)
+        self._num_bytes = 0
+        self._said = False
+
+    def add(self, found: _Streamed) -> None:
+        """Hold one sample more."""
+        self.samples.append(found)
+        self._num_bytes += packed_bytes(found.content)
+
+    def wants_out(self, number: int) -> bool:
+        """Tell whether one goes out behind the sample of this number that came in."""
+        held = len(self.samples)
+        return held > self._config.stream_buffer or (held >= self._initial and bool(number % 2))
+
+    def holds_too_much(self) -> bool:
+        """Tell whether more bytes wait than may; the first time, one warning says how many samples fit."""
+        if self._num_bytes <= self._config.buffer_bytes or not self.samples:
+            return False
+        if not self._said:
+            self._said = True
+            log.warning(
+                "buffer_bytes=%d holds %d of the stream_buffer=%d samples: they are mixed less well",
+                self._config.buffer_bytes,
+                len(self.samples) - 1,
+                self._config.stream_buffer,
+            )
+        return True
+
+    def draw(self, word: int) -> _Streamed:
+        """Take out one sample at random; the last one takes its place."""
+        at = (word * len(self.samples)) >> 64
+        self.samples[at], self.samples[-1] = self.samples[-1], self.samples[at]
+        drawn = self.samples.pop()
+        self._num_bytes -= packed_bytes(drawn.content)
+        return drawn

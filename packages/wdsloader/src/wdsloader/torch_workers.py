@@ -10,6 +10,7 @@ import multiprocessing
 import pickle
 import traceback
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -56,7 +57,10 @@ class _Failure:
 
 
 class Workers:
-    """The stream of parts of one task, from worker processes or (none) from this one."""
+    """The stream of parts of one task, from worker processes or (none) from this one.
+
+    The first batch of local shards is made in this process, while the workers start; the second waits for them.
+    """
 
     def __init__(self, task: Task, num_workers: int) -> None:
         self.num_workers = num_workers
@@ -66,6 +70,8 @@ class Workers:
         self._lifeline: Connection | None = None
         self._local: Iterator[Part] | None = None
         self._remote: Iterator[_Envelope | _Failure] | None = None
+        self._here: WorkerTask | None = None
+        self._unstarted: Task | None = None
         if not num_workers:
             self._local = _parts(task)
             return
@@ -74,26 +80,42 @@ class Workers:
         # Parts of one batch come from all workers; in the inexact mode each makes whole batches.
         batches = _AHEAD * (1 if isinstance(task, WorkerTask) else num_workers) + 1
         warn_of_little_shared_memory(needed_bytes=pixels * batches)
-        context = worker_context()
-        theirs, self._lifeline = context.Pipe(duplex=False)
+        self._context = worker_context()
+        if isinstance(task, WorkerTask) and task.table.fetcher is None:
+            # The fork server imports torch, for seconds; meanwhile the first batch is made here.
+            state = replace(task.state, position=task.plan.after(task.state.position))
+            self._here, self._unstarted = task, replace(task, state=state)
+        else:
+            self._start(task)
+
+    def _start(self, task: Task) -> None:
+        theirs, self._lifeline = self._context.Pipe(duplex=False)
         loader: DataLoader[Any] = DataLoader(
             _Share(task, theirs),
             batch_size=None,
-            num_workers=num_workers,
+            num_workers=self.num_workers,
             prefetch_factor=_AHEAD,
             collate_fn=_unchanged,
             worker_init_fn=_prepare_worker,
-            multiprocessing_context=context,
+            multiprocessing_context=self._context,
             # Its own generator: the loader must not draw from torch's global one, which a resume restores.
             generator=torch.Generator(),
         )
         before = set(multiprocessing.active_children())
         self._remote = iter(loader)
         self._processes = [child for child in multiprocessing.active_children() if child not in before]
+        self._unstarted = None
         theirs.close()
 
     def take(self) -> list[Part]:
-        """Return the next part of every worker. An interruption in the middle loses none."""
+        """Return the parts of the next batch. An interruption in the middle loses none."""
+        if self._here is not None:
+            with closing(worker_parts(self._here)) as parts_here:
+                first = [next(parts_here)]
+            self._here = None
+            return first
+        if self._unstarted is not None:
+            self._start(self._unstarted)
         while len(self._taken) < max(1, self.num_workers):
             part = self.next()
             if part is None:
@@ -121,7 +143,7 @@ class Workers:
         """End the processes; a second call does nothing."""
         if self._lifeline is not None:
             self._lifeline.close()
-        self._local = self._remote = self._lifeline = None
+        self._local = self._remote = self._lifeline = self._here = self._unstarted = None
         end_processes(self._processes)
         self._processes = []
 

@@ -7,23 +7,50 @@ from a lane's offset to the sample there, in one dataset and in a mixture of sev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from wdsloader.errors import SampleError
+from wdsloader.held import HeldBytes, packed_bytes
 from wdsloader.mixing import MixSchedule
 from wdsloader.order import Drawing, EpochOrder, Int64s, listed_starts
 from wdsloader.shards import StoredSample
 from wdsloader.state import LoaderState
 
-__all__ = ["LaneWindow", "Lanes", "MixedLanes", "PlainLanes", "Read", "Taken", "WillNeed", "Window", "epoch_order"]
+__all__ = [
+    "LaneWindow",
+    "Lanes",
+    "MixedLanes",
+    "PlainLanes",
+    "Read",
+    "Reading",
+    "Taken",
+    "WillNeed",
+    "Window",
+    "epoch_order",
+]
 
 # Told ahead at least so many samples of a lane, where its blocks are smaller.
 _TOLD_AHEAD = 32
 
 Read = Callable[[int], StoredSample | SampleError]
 WillNeed = Callable[[Iterable[int]], None]
+_UNLIMITED = 1 << 62
+
+
+def _no_limit() -> HeldBytes:
+    return HeldBytes(_UNLIMITED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a lane reads: ``read`` by number; ``will_need`` is told what comes, if it helps; ``held``: what may wait."""
+
+    read: Read
+    will_need: WillNeed | None = None
+    held: HeldBytes = field(default_factory=_no_limit)
 
 
 class Taken(NamedTuple):
@@ -37,6 +64,10 @@ class Taken(NamedTuple):
 class Window(Protocol):
     """One lane; its offsets must be taken in ascending order."""
 
+    def tell_ahead(self, offset: int) -> None:
+        """Say what will be read for an offset, before it is taken."""
+        ...
+
     def take(self, offset: int) -> Taken:
         """Return what comes at an offset of the lane."""
         ...
@@ -47,7 +78,7 @@ class Lanes(Protocol):
 
     lanes: int
 
-    def window(self, lane: int, *, read: Read, will_need: WillNeed) -> Window:
+    def window(self, lane: int, *, reading: Reading) -> Window:
         """Return a lane to read from."""
         ...
 
@@ -76,9 +107,9 @@ class PlainLanes:
         self._order = order
         self.lanes = order.lanes
 
-    def window(self, lane: int, *, read: Read, will_need: WillNeed) -> Window:
+    def window(self, lane: int, *, reading: Reading) -> Window:
         """Return a lane to read from."""
-        return LaneWindow(self._order, lane, read=read, will_need=will_need)
+        return LaneWindow(self._order, lane, reading=reading)
 
     def sample_at(self, position: int) -> tuple[int, int]:
         """Return (sample number, epoch) at a position."""
@@ -88,8 +119,9 @@ class PlainLanes:
 class LaneWindow:
     """The block of a lane that is being drained: read forward as far as needed, handed out in the block's order."""
 
-    def __init__(self, order: EpochOrder, lane: int, *, read: Read, will_need: WillNeed | None = None) -> None:
-        self._order, self._lane, self._read, self._will_need = order, lane, read, will_need
+    def __init__(self, order: EpochOrder, lane: int, *, reading: Reading) -> None:
+        self._order, self._lane = order, lane
+        self._read, self._will_need, self._buffer = reading.read, reading.will_need, reading.held
         self._number = -1
         self._samples: list[int] = []
         self._slots: list[int] = []
@@ -110,9 +142,28 @@ class LaneWindow:
         slot = self._slots[place]
         while self._next <= slot:
             if self._next in self._wanted:
-                self._held[self._next] = self._read(self._samples[self._next])
+                self._hold(self._next, due=self._next == slot)
             self._next += 1
-        return Taken(self._samples[slot], self._order.epoch, self._held.pop(slot))
+        return Taken(self._samples[slot], self._order.epoch, self._hand_out(slot))
+
+    def tell_ahead(self, offset: int) -> None:
+        """Say what will be read for an offset, before it is taken."""
+        number = offset // self._order.block
+        if number != self._number:
+            self._tell_ahead(number * self._order.block)
+
+    def _hold(self, place: int, *, due: bool) -> None:
+        """Read a sample of the block ahead of its turn, if there is room for it or its turn has come."""
+        if due or self._buffer.has_room(block=self._order.block):
+            found = self._held[place] = self._read(self._samples[place])
+            self._buffer.add(_bytes_of(found))
+
+    def _hand_out(self, place: int) -> StoredSample | SampleError:
+        found = self._held.pop(place, None)
+        if found is None:
+            return self._read(self._samples[place])
+        self._buffer.remove(_bytes_of(found))
+        return found
 
     def _tell_ahead(self, offset: int) -> None:
         """Say what this stretch and the next one will read, each once."""
@@ -124,6 +175,10 @@ class LaneWindow:
         if stop > first:
             self._will_need(self._order.merged(self._lane, first=first, stop=stop).tolist())
             self._told = stop
+
+
+def _bytes_of(found: StoredSample | SampleError) -> int:
+    return 0 if isinstance(found, SampleError) else packed_bytes(found.content)
 
 
 class MixedLanes:
@@ -140,9 +195,9 @@ class MixedLanes:
         self._starts = listed_starts(schedule.part_samples).tolist()
         self._orders: dict[tuple[int, int], EpochOrder] = {}
 
-    def window(self, lane: int, *, read: Read, will_need: WillNeed) -> Window:
+    def window(self, lane: int, *, reading: Reading) -> Window:
         """Return a lane to read from."""
-        return _MixedWindow(self, lane, read=read, will_need=will_need)
+        return _MixedWindow(self, lane, reading=reading)
 
     def sample_at(self, position: int) -> tuple[int, int]:
         """Return (sample number, epoch of its part) at a position of the mixture's epoch."""
@@ -179,26 +234,35 @@ class MixedLanes:
 class _MixedWindow:
     """One lane of a mixture: a window into a lane of each part, in that part's epoch."""
 
-    def __init__(self, lanes: MixedLanes, lane: int, *, read: Read, will_need: WillNeed) -> None:
-        self._lanes, self._lane, self._read, self._will_need = lanes, lane, read, will_need
+    def __init__(self, lanes: MixedLanes, lane: int, *, reading: Reading) -> None:
+        self._lanes, self._lane, self._reading = lanes, lane, reading
         self._windows: dict[int, tuple[int, LaneWindow]] = {}
+
+    def tell_ahead(self, offset: int) -> None:
+        """Say what will be read for an offset, before it is taken."""
+        part, epoch, place = self._find(offset)
+        self._window(part, epoch, place=place).tell_ahead(place // self._lanes.lanes)
 
     def take(self, offset: int) -> Taken:
         """Return what comes at an offset of the lane."""
+        part, epoch, place = self._find(offset)
+        taken = self._window(part, epoch, place=place).take(place // self._lanes.lanes)
+        return Taken(self._lanes.first_sample(part) + taken.number, epoch, taken.found)
+
+    def _find(self, offset: int) -> tuple[int, int, int]:
+        """Return (part, its epoch, place in that) of an offset."""
         part, stream_place = self._lanes.place(self._lane, offset)
-        epoch, place = divmod(stream_place, self._lanes.part_samples(part))
-        first = self._lanes.first_sample(part)
+        return part, *divmod(stream_place, self._lanes.part_samples(part))
+
+    def _window(self, part: int, epoch: int, *, place: int) -> LaneWindow:
         if part not in self._windows or self._windows[part][0] != epoch:
-            order = self._lanes.order(part, epoch)
-            # All places of one lane of the mixture are equal modulo L, so in one epoch of a part they are one lane.
-            self._windows[part] = (
-                epoch,
-                LaneWindow(
-                    order,
-                    place % order.lanes,
-                    read=lambda sample: self._read(first + sample),
-                    will_need=lambda samples: self._will_need(first + sample for sample in samples),
-                ),
+            order, first = self._lanes.order(part, epoch), self._lanes.first_sample(part)
+            read, will_need = self._reading.read, self._reading.will_need
+            reading = replace(
+                self._reading,
+                read=lambda sample: read(first + sample),
+                will_need=will_need and (lambda samples: will_need(first + sample for sample in samples)),
             )
-        taken = self._windows[part][1].take(place // self._lanes.lanes)
-        return Taken(first + taken.number, epoch, taken.found)
+            # All places of one lane of the mixture are equal modulo L, so in one epoch of a part they are one lane.
+            self._windows[part] = epoch, LaneWindow(order, place % order.lanes, reading=reading)
+        return self._windows[part][1]

@@ -289,7 +289,7 @@ def _require_sense(index: ShardIndex) -> None:
     if index.member_offsets.shape != shape or index.member_sizes.shape != shape:
         raise IndexFileError("columns of different lengths")
     names = (index.shard, index.checksum, *index.extensions, *index.keys, *index.origins)
-    if not all(isinstance(name, str) for name in names):
+    if set(map(type, names)) != {str}:
         raise IndexFileError("a name is not text")
     if len(set(index.keys)) != num_samples:
         raise IndexFileError("a key comes twice")
