@@ -32,8 +32,10 @@ def test_a_dict_that_is_no_state_is_refused_with_the_keys_at_fault() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("epoch", "x"), ("epoch", -1), ("position", -8), ("position", 1.5), ("lanes", None), ("batch", 0), ("seed", True)]
-    + [("resampled", 0), ("digest", 5), ("cut", "day"), ("cut", [])],
+    [
+        *(("epoch", "x"), ("epoch", -1), ("position", -8), ("position", 1.5), ("lanes", None), ("batch", 0)),
+        *(("seed", True), ("resampled", 0), ("digest", 5), ("cut", "day"), ("cut", [])),
+    ],
 )
 def test_a_state_with_a_value_that_no_loader_writes_is_refused_by_its_name(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"damaged loader state: .*{name}="):
