@@ -25,6 +25,7 @@ from resnettrain import (
     train,
     with_overrides,
 )
+from resnettrain.checkpoint import read_checkpoint, write_checkpoint
 from tests.helpers.checkpoints import assert_equal, learnt, losses
 from tests.helpers.picture_sets import PictureSet, make_picture_set, tiny_config
 from wdsloader import ConfigError as LoaderConfigError
@@ -118,6 +119,25 @@ def test_a_signal_during_the_validation_is_heard_and_the_validation_made_on_resu
     assert (stopped.outcome, stopped.samples, stopped.val) == ("interrupted", 96, None)
     train(resume_config(tmp_path / "run"), resume=tmp_path / "run")
     assert [line["samples"] for line in read_metrics(tmp_path / "run") if line["kind"] == "val"] == [96, 192]
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        *(("model", None), ("optimizer", 5), ("rng", {}), ("progress", {"samples": "x"}), ("loader", None)),
+        *(("window", [1]), ("identity", {"model": "tiny"}), ("config", None), ("config", {"x": 1})),
+        *(("metrics_lines", "x"), ("version", None), ("loader", {"version": 2})),
+    ],
+)
+def test_a_checkpoint_whose_parts_are_not_what_a_run_writes_is_refused_in_words(
+    alone: TrainResult, train_set: PictureSet, tmp_path: Path, part: str, value: object
+) -> None:
+    assert alone.checkpoint is not None
+    content = {**read_checkpoint(alone.checkpoint), part: value}
+    damaged = tmp_path / "damaged.pt"
+    write_checkpoint(damaged, {name: found for name, found in content.items() if found is not None})
+    with pytest.raises((CheckpointError, LoaderConfigError), match=part):
+        train(tiny_config(train_set, tmp_path / "run"), resume=damaged)
 
 
 def test_a_checkpoint_moved_elsewhere_begins_a_new_run_folder(train_set: PictureSet, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from tests.helpers.cli import invoke
+from tests.helpers.damaged import write_with_bad_pictures
 from tests.helpers.shards import write_samples
 
 
@@ -16,6 +17,13 @@ def test_the_last_line_names_the_bottleneck_and_what_to_change(tmp_path: Path) -
     assert lines[-1].startswith("bottleneck: ")
     assert ". Change: " in lines[-1]
     assert any(line.split()[0] == "waiting" for line in lines)
+
+
+def test_a_set_with_bad_samples_is_timed_when_they_may_be_skipped(tmp_path: Path) -> None:
+    shard = write_with_bad_pictures(tmp_path / "s.tar", 6, bad={1, 4})
+    args = ("bench", shard, "--seconds", "0.1", "--workers", "0", "--batch-size", "2")
+    assert invoke(*args).code == 1
+    assert invoke(*args, "--on-error", "skip").code == 0
 
 
 def test_json_has_every_figure(tmp_path: Path) -> None:

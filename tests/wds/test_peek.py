@@ -6,6 +6,7 @@ from pathlib import Path
 from PIL import Image
 
 from tests.helpers.cli import invoke
+from tests.helpers.damaged import write_with_bad_pictures
 from tests.helpers.packed import write_packed
 from tests.helpers.shards import write_samples
 from wdsloader import LoaderConfig, TorchLoader, open_dataset
@@ -39,6 +40,14 @@ def test_the_table_has_a_line_for_each_sample(tmp_path: Path) -> None:
 
 def test_a_pattern_without_a_match_is_wrong_use(tmp_path: Path) -> None:
     assert invoke("peek", f"{tmp_path}/none-*.tar").code == 2
+
+
+def test_bad_samples_are_passed_over_when_asked_for_however_many_and_counted(tmp_path: Path) -> None:
+    shard = write_with_bad_pictures(tmp_path / "s.tar", 6, bad={1, 4})
+    args = ("peek", shard, "--image-size", 16, "--sheet", tmp_path / "sheet.png")
+    assert invoke(*args).code == 1
+    ended = invoke(*args, "--on-error", "skip")
+    assert (ended.code, "4 delivered, 2 skipped" in ended.stderr) == (0, True)
 
 
 def test_a_wrong_choice_is_named(tmp_path: Path) -> None:

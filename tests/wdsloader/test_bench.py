@@ -64,6 +64,15 @@ def test_delivery_is_timed_behind_the_first_batch_also_over_many_epochs(tmp_path
     assert measured.images_per_s == pytest.approx(measured.samples / measured.seconds)
 
 
+def test_rows_that_only_fill_a_batch_count_for_nothing(tmp_path: Path) -> None:
+    dataset = open_dataset([str(write_samples(tmp_path / "s.tar", 3))])
+    padded = replace(CONFIG, batch_size=64, tail="pad")
+    measured = measure_delivery(dataset, padded, seconds=0.05)
+    # Every batch is an epoch of three samples; 64 such batches take longer than that.
+    assert measured.samples % 64 > 0
+    assert measured.samples % 3 == 0
+
+
 def test_shards_without_counts_cannot_be_timed_by_stage(tmp_path: Path) -> None:
     dataset = open_dataset(["http://host/s-0.tar"], cache_dir=tmp_path)
     with pytest.raises(DatasetError, match="wds index"):

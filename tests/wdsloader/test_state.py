@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,24 @@ def test_a_state_of_another_version_is_refused() -> None:
 def test_a_dict_that_is_no_state_is_refused_with_the_keys_at_fault() -> None:
     with pytest.raises(ConfigError, match="batch"):
         LoaderState.from_dict({name: value for name, value in STATE.to_dict().items() if name != "batch"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("epoch", "x"), ("epoch", -1), ("position", -8), ("position", 1.5), ("lanes", None), ("batch", 0)),
+        *(("seed", True), ("resampled", 0), ("digest", 5), ("cut", "day"), ("cut", [])),
+    ],
+)
+def test_a_state_with_a_value_that_no_loader_writes_is_refused_by_its_name(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"damaged loader state: .*{name}="):
+        LoaderState.from_dict(STATE.to_dict() | {name: value})
+
+
+@pytest.mark.parametrize("state", [None, 5, "epoch", [("epoch", 1)]])
+def test_what_is_no_dict_is_refused_as_a_state(state: Any) -> None:
+    with pytest.raises(ConfigError, match="not a loader state"):
+        LoaderState.from_dict(state)
 
 
 def test_other_data_is_refused_with_both_digests() -> None:

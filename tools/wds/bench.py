@@ -31,15 +31,16 @@ def bench(
     seconds: Seconds = 3.0,
     rate: Rate = None,
     cache_dir: opt.CacheDir = None,
+    on_error: opt.OnError = "stop",
     as_json: AsJson = False,
 ) -> None:
     """Measure reading, decoding, transforming and transport on your shards, and name what holds loading up."""
     named = without_stdin(patterns)
-    expand_existing(named)
+    expand_existing(named, on_error=on_error)
     from wdsloader import measure_delivery, measure_stages, open_dataset, verdict_of
 
-    config = opt.training_config(batch_size=batch_size, image_size=image_size, workers=workers, on_error="stop")
-    with open_dataset(named, cache_dir=cache_dir) as dataset:
+    config = opt.training_config(batch_size=batch_size, image_size=image_size, workers=workers, on_error=on_error)
+    with open_dataset(named, cache_dir=cache_dir, on_error=config.on_error) as dataset:
         stages = measure_stages(dataset, config, seconds=seconds)
         delivery = measure_delivery(dataset, config, seconds=seconds)
         verdict = verdict_of(stages, delivery, remote=dataset.remote, rate=rate)

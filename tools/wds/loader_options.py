@@ -40,5 +40,7 @@ def training_config(
         num_workers=workers,
         augment=AugmentConfig() if shuffle else None,
         on_error="skip" if on_error == "skip" else "stop",
+        # To look at a set, or to time it, however much of it is bad.
+        max_skipped=1.0,
         labels="optional",
     )

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wds import loader_options as opt
-from wds.console import AsJson, print_json, print_line
+from wds.console import AsJson, print_json, print_line, print_note
 from wds.patterns import expand_existing, without_stdin
 from wds.text import masked
 
 if TYPE_CHECKING:
-    from wdsloader import Dataset, LoaderConfig, SampleView
+    from wdsloader import Dataset, EpochAccount, LoaderConfig, SampleView
 
 __all__ = ["peek"]
 
@@ -46,7 +46,9 @@ def peek(
         batch_size=batch_size, image_size=image_size, seed=seed, shuffle=shuffle, on_error=on_error
     )
     with open_dataset(named, cache_dir=cache_dir, on_error=config.on_error) as dataset:
-        samples = list(islice(SampleStream(dataset, config), batches * batch_size))
+        stream = SampleStream(dataset, config)
+        samples = list(islice(stream, batches * batch_size))
+        account = stream.account
         classes = dataset.classes or ()
         if sheet is not None:
             _write_sheet(sheet, dataset, config=config, batches=batches)
@@ -54,6 +56,7 @@ def peek(
         print_json({"batch_size": batch_size, "samples": [_figures(sample, classes) for sample in samples]})
     else:
         _print_table(samples, classes, batch_size=batch_size)
+    _say_skipped(account)
 
 
 def _write_sheet(path: Path, dataset: Dataset, *, config: LoaderConfig, batches: int) -> None:
@@ -63,10 +66,18 @@ def _write_sheet(path: Path, dataset: Dataset, *, config: LoaderConfig, batches:
 
     with TorchLoader(dataset, config) as loader:
         shown = list(islice(loader, batches))
+        account = loader.account
     content = batch_sheet(
         [batch.images.numpy() for batch in shown], weights_N=[batch.weights.numpy() for batch in shown]
     )
     write_atomically(path, content, replace=False)
+    _say_skipped(account)
+
+
+def _say_skipped(account: EpochAccount | None) -> None:
+    # The loader says it itself at the end of an epoch.
+    if account is not None and account.replaced and not account.complete:
+        print_note(str(account))
 
 
 def _print_table(samples: Sequence[SampleView], classes: Sequence[str], *, batch_size: int) -> None:

@@ -16,7 +16,7 @@ from torch import nn
 
 from resnettrain.checkpoint import find_checkpoint
 from resnettrain.config import TrainConfig
-from resnettrain.errors import DataMismatchError, EvaluationError
+from resnettrain.errors import CheckpointError, DataMismatchError, EvaluationError
 from resnettrain.feed import to_device
 from resnettrain.metrics import Totals
 from resnettrain.model import build_model
@@ -157,7 +157,10 @@ def evaluate_checkpoint(
         config = replace(config, data=overrides.data, runtime=overrides.runtime)
     numerics = Numerics.of(config.runtime)
     model = build_model(identity.model, num_classes=identity.num_classes, seed=0)
-    model.load_state_dict(content["model"])
+    try:
+        model.load_state_dict(content["model"])
+    except RuntimeError as error:
+        raise CheckpointError(f"{path}: does not fit the model {identity.model}: {error}") from error
     with (
         global_switches(numerics, threads=config.runtime.threads),
         open_dataset(urls, cache=config.data.cache(), exact=True, on_error=config.data.on_error) as dataset,

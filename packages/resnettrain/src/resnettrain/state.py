@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,12 @@ __all__ = [
 
 FORMAT_VERSION = 1
 _FORMAT = "resnettrain-checkpoint"
+# What every checkpoint has, and as what; `loader` is checked by the loader. And the counters in `progress`.
+_PARTS: dict[str, type] = {
+    "model": dict, "optimizer": dict, "rng": dict, "progress": dict, "loader": dict, "window": torch.Tensor,
+    "identity": dict, "config": dict, "metrics_lines": int,
+}  # fmt: skip
+_COUNTS = ("samples", "updates", "epoch", "batch", "reported")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +121,7 @@ def unpack_content(
     try:
         model.load_state_dict(content["model"])
         optimizer.load_state_dict(content["optimizer"])
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path}: does not fit the model or the optimizer: {error}") from error
     window.load(content["window"], device=device)
     torch.set_rng_state(content["rng"]["torch"])
@@ -127,15 +133,35 @@ def unpack_content(
 def identity_of(content: Mapping[str, Any], *, path: Path) -> Identity:
     """Return what a checkpoint was made with.
 
-    Raises: CheckpointError: it is of another program or of a later version.
+    Raises: CheckpointError: it is of another program, of a later version, or parts of it are missing.
     """
     if content.get("format") != _FORMAT:
         raise CheckpointError(f"{path}: not a checkpoint of this program.")
-    if content["version"] != FORMAT_VERSION:
-        raise CheckpointError(f"{path}: checkpoint version {content['version']}; this program reads {FORMAT_VERSION}.")
+    version = content.get("version")
+    if version != FORMAT_VERSION:
+        raise CheckpointError(f"{path}: checkpoint version {version}; this program reads {FORMAT_VERSION}.")
+    _require_parts(content, path=path)
     identity = dict(content["identity"])
     classes = identity.pop("classes")
     return Identity(**identity, classes=tuple(classes) if classes is not None else None)
+
+
+def _require_parts(content: Mapping[str, Any], *, path: Path) -> None:
+    """Refuse a checkpoint that lacks what every one has, or has something else there. Raises: CheckpointError."""
+    bad = [name for name, kind in _PARTS.items() if not isinstance(content.get(name), kind)]
+    if not bad:
+        progress, identity = content["progress"], content["identity"]
+        numbers = [progress.get(name) for name in _COUNTS]
+        if progress.keys() != {*_COUNTS, "best_top1"} or not all(type(n) is int and n >= 0 for n in numbers):
+            bad.append("progress")
+        if identity.keys() != {field.name for field in fields(Identity)}:
+            bad.append("identity")
+        if not isinstance(content["rng"].get("torch"), torch.Tensor) or "cuda" not in content["rng"]:
+            bad.append("rng")
+        if not isinstance(content["config"].get("recipe"), str):
+            bad.append("config")
+    if bad:
+        raise CheckpointError(f"{path}: damaged: {', '.join(bad)} in it is missing or not what a run writes.")
 
 
 def config_of(content: Mapping[str, Any]) -> TrainConfig:

@@ -121,7 +121,7 @@ def measure_delivery(dataset: Dataset | MixedDataset, config: LoaderConfig, *, s
         while len(arrivals) > known:  # an epoch without a batch would go on for ever
             known = len(arrivals)
             for batch in loader:
-                arrivals.append((time.perf_counter(), len(batch.keys)))
+                arrivals.append((time.perf_counter(), sum(key is not None for key in batch.keys)))
                 if arrivals[-1][0] - arrivals[0][0] >= seconds:
                     known = len(arrivals)
                     break

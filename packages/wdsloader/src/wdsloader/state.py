@@ -13,6 +13,10 @@ __all__ = ["LoaderState"]
 _VERSION = 2
 # What version 1 did not say.
 _SINCE_2: dict[str, Any] = {"resampled": None, "cut": "epoch"}
+# The integers of a state, and the smallest value that each can have.
+_LEAST = {
+    "seed": 0, "epoch": 0, "position": 0, "lanes": 0, "spans_per_lane": 1, "block": 1, "batch": 1, "resampled": 1,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +49,10 @@ class LoaderState:
     def from_dict(cls, state: Mapping[str, Any]) -> LoaderState:
         """Return the state that :meth:`to_dict` gave.
 
-        Raises: ConfigError: of another version, or not a loader's state.
+        Raises: ConfigError: of another version, damaged, or not a loader's state.
         """
+        if not isinstance(state, Mapping):
+            raise ConfigError(f"not a loader state: {type(state).__name__} in place of its names and values")
         version = state.get("version")
         if version not in (1, _VERSION):
             raise ConfigError(f"loader state of version {version!r}: this release reads versions 1 and {_VERSION}")
@@ -55,6 +61,7 @@ class LoaderState:
         names = {field.name for field in fields(cls)}
         if state.keys() != names:
             raise ConfigError(f"not a loader state: keys missing or unknown: {', '.join(sorted(names ^ state.keys()))}")
+        _require_values(state)
         return cls(**state)
 
     def require_same_order(self, other: LoaderState, *, source: str) -> None:
@@ -79,6 +86,18 @@ class LoaderState:
                     f"{source} has {name}={getattr(other, name)}, this loader {name}={getattr(self, name)}: "
                     f"the rest of the order would be another one. Set {name}={getattr(other, name)}"
                 )
+
+
+def _require_values(state: Mapping[str, Any]) -> None:
+    """Refuse what no loader has written. Raises: ConfigError."""
+    for name, least in _LEAST.items():
+        value = state[name]
+        if value is None and name == "resampled":
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ConfigError(f"damaged loader state: {name}={value!r}, must be an integer of at least {least}")
+    if not isinstance(state["digest"], str | None) or state["cut"] not in ("epoch", "run"):
+        raise ConfigError(f"damaged loader state: digest={state['digest']!r}, cut={state['cut']!r}")
 
 
 def _drawn(state: LoaderState) -> str:
