@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,10 +16,12 @@ from shardkit import RemoteLimits
 from tests.helpers.http_server import Misdeed, Server, serve
 from tests.helpers.packed import write_packed
 from wdsloader.arriving import CHUNK_BYTES
+from wdsloader.config import LoaderConfig
 from wdsloader.config_cache import CacheConfig
 from wdsloader.dataset import Dataset, open_dataset
 from wdsloader.errors import ConfigError, DatasetError, FetchError
 from wdsloader.shards import SampleReader
+from wdsloader.torch_adapter import TorchLoader
 
 # Some 1.5 MiB a shard, so two chunks.
 PICTURE = (1440, 1080)
@@ -239,3 +242,18 @@ def test_where_bad_samples_are_passed_over_a_damaged_shard_stops_no_other(
     assert "Samples of it that were delivered may be damaged" in caplog.text
     assert keys(reader, range(30, 90)) == keys_of(COUNTS)[30:]
     reader.close()
+
+
+def test_a_cache_that_cannot_be_written_is_no_bad_sample_to_skip(tmp_path: Path) -> None:
+    write_packed(tmp_path / "far", [9, 7])
+    config = LoaderConfig(batch_size=4, image_size=8, num_workers=0, on_error="skip", max_skipped=1.0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with serve(tmp_path / "far") as server:
+        dataset = open_dataset([server.url + "/t.manifest.json"], cache_dir=tmp_path / "cache", on_error="skip")
+        try:
+            # As a disk that has room for the indexes alone.
+            resource.setrlimit(resource.RLIMIT_FSIZE, (8000, limits[1]))
+            with TorchLoader(dataset, config) as loader, pytest.raises(ConfigError, match=r"cache.*cannot be written"):
+                list(loader)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)

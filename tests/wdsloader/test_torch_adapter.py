@@ -262,6 +262,19 @@ class TestInexact:
                 with pytest.raises(NoLengthError, match="not known"):
                     len(loader)
 
+    @pytest.mark.parametrize(("num_workers", "dropped"), [(0, 3), (2, 1 + 2)])
+    def test_what_fills_no_batch_is_in_the_account(self, tmp_path: Path, num_workers: int, dropped: int) -> None:
+        for number, samples in enumerate((8, 9)):
+            write_samples(tmp_path / f"far/s-{number}.tar", samples, first=10 * number)
+        config = replace(CONFIG, batch_size=7, lanes=None, num_workers=num_workers)
+        with serve(tmp_path / "far") as server:
+            dataset = open_dataset([server.url + "/s-<0..1>.tar"], cache_dir=tmp_path / "cache")
+            with TorchLoader(dataset, replace(config, shuffle=False)) as loader:
+                delivered = sum(len(batch.keys) for batch in loader)
+                account = loader.account
+        assert account is not None
+        assert (account.delivered, account.dropped) == (delivered, dropped)
+
     def test_exact_makes_it_an_error(self, tmp_path: Path) -> None:
         dataset = open_dataset(["http://host/s-{0..3}.tar"], cache_dir=tmp_path)
         with pytest.raises(DatasetError, match="wds index"):

@@ -39,6 +39,7 @@ class Part:
     ``rows``: (r,) their places in the batch. ``images``: uint8 (r, size, size, 3). ``labels``: (r,), -1 without one.
     ``weights``: (r,), 0 for a masked row. ``keys``: (r,), None for a masked row. ``faults``: what was left out, by
     position. ``lost``: shards that were lost before any of their samples was known, so that no position is theirs.
+    ``dropped``: good samples that made no whole batch, in the inexact mode.
     """
 
     epoch: int
@@ -50,6 +51,7 @@ class Part:
     keys: tuple[str | None, ...]
     faults: tuple[Fault, ...] = ()
     lost: tuple[str, ...] = ()
+    dropped: int = 0
 
 
 def empty_part(num_rows: int, *, size: int, epoch: int, position: int) -> Part:

@@ -78,9 +78,9 @@ def stream_parts(task: StreamTask) -> Iterator[Part]:
     left = batches.num_rows
     if left and task.config.tail != "drop":
         yield batches.take(num_rows=task.config.batch_size if task.config.tail == "pad" else left)
-    elif batches.has_news:
+    elif left or batches.has_news:
         batches.forget_rows()
-        yield batches.take(num_rows=0)
+        yield replace(batches.take(num_rows=0), dropped=left)
 
 
 class _Batches:

@@ -180,6 +180,7 @@ class TorchLoader:
         workers = self._workers = self._start(task, min(self.config.num_workers, shards_a_rank))
         while (part := workers.next()) is not None:
             tally.add(part.faults, delivered=int(part.weights.sum()), lost=part.lost)
+            tally.dropped += part.dropped
             if not len(part.rows):
                 continue
             position = self._state.position + int(part.weights.sum()) * self.world_size
