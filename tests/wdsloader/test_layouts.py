@@ -304,12 +304,13 @@ def write_many(folder: Path, *, num_shards: int, num_samples: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_resume_in_the_middle_of_imagenet_sized_data_is_quick_and_reads_the_window_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_workers: int
 ) -> None:
     """1,282 shards of 1,000 samples: under 2 s from opening to the first batch, W samples a lane at most."""
     write_many(tmp_path, num_shards=1282, num_samples=1000)
-    config = replace(CONFIG, batch_size=256, tail="drop", num_epochs=None)
+    config = replace(CONFIG, batch_size=256, tail="drop", num_epochs=None, num_workers=num_workers)
     with TorchLoader(open_dataset([str(tmp_path)]), config) as loader:
         state = loader.state_dict() | {"epoch": 3, "position": 256 * 2500}
     with read_offsets(monkeypatch) as read:
