@@ -11,14 +11,19 @@ import pytest
 
 from shardkit import (
     IndexFileError,
+    PackConfig,
     PatternError,
     ShardReadError,
     index_path_of,
+    open_folder,
+    pack,
+    plan_shards,
     read_index,
     read_manifest,
     write_index,
     write_manifest,
 )
+from tests.helpers.folders import image_folder
 from tests.helpers.http_server import Misdeed, serve
 from tests.helpers.packed import write_packed
 from tests.helpers.shards import write_samples
@@ -318,3 +323,13 @@ def test_an_index_file_that_is_none_is_an_error_that_names_it(tmp_path: Path) ->
     with pytest.raises(DatasetError, match=r"s.tar.index.json: not an index file") as caught:
         open_dataset([str(path)])
     assert isinstance(caught.value.__cause__, IndexFileError)
+
+
+def test_the_shards_of_two_splits_are_not_one_set(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        source = open_folder(image_folder(tmp_path / split, per_class=2), split=split)
+        plan = plan_shards(source, prefix=split, num_shards=1)
+        pack(source, plan, config=PackConfig(folder=tmp_path / "out", prefix=split), on_shard=lambda _: None)
+    with pytest.raises(DatasetError, match=r"train.manifest.json is train, .*val.manifest.json is val"):
+        open_dataset([str(tmp_path / "out")])
+    assert open_dataset([str(tmp_path / "out" / "val.manifest.json")]).num_samples == 6

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -305,20 +304,16 @@ def write_many(folder: Path, *, num_shards: int, num_samples: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_resume_in_the_middle_of_imagenet_sized_data_is_quick_and_reads_the_window_alone(
+def test_a_resume_in_the_middle_of_imagenet_sized_data_reads_the_window_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_workers: int
 ) -> None:
-    """1,282 shards of 1,000 samples: under 2 s from opening to the first batch, W samples a lane at most."""
+    """1,282 shards of 1,000 samples: W samples a lane at most are read before the first batch."""
     write_many(tmp_path, num_shards=1282, num_samples=1000)
     config = replace(CONFIG, batch_size=256, tail="drop", num_epochs=None, num_workers=num_workers)
     with TorchLoader(open_dataset([str(tmp_path)]), config) as loader:
         state = loader.state_dict() | {"epoch": 3, "position": 256 * 2500}
-    with read_offsets(monkeypatch) as read:
-        started = time.monotonic()
-        with TorchLoader(open_dataset([str(tmp_path)]), config) as loader:
-            loader.load_state_dict(state)
-            batch = next(iter(loader))
-        took_s = time.monotonic() - started
+    with read_offsets(monkeypatch) as read, TorchLoader(open_dataset([str(tmp_path)]), config) as loader:
+        loader.load_state_dict(state)
+        batch = next(iter(loader))
     assert batch.position == 256 * 2501
     assert len(read) <= 64 * 32
-    assert took_s < 2.0

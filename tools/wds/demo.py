@@ -139,7 +139,8 @@ def _print_end(folder: Path, spent: dict[str, float], *, result: TrainResult) ->
     print_line("Try next")
     wds = _own_command()
     print_line(f"  {wds} inspect {folder}/shards/imagenet-train-000000.tar")
-    print_line(f"  {wds} train --urls '{folder}/shards/imagenet-train-<000000..000003>.tar' --model tiny")
+    shards = f"{folder}/shards/imagenet-train-<000000..000003>.tar"
+    print_line(f"  {wds} train --urls '{shards}' --model tiny --image-size 64")
     print_line(f"  {wds} make-shards --from-folder YOUR_PICTURES")
 
 

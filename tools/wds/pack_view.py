@@ -53,7 +53,7 @@ def result(manifest: Manifest, config: PackConfig, *, ignored: int, as_json: boo
     if numbers and "as text" in manifest.class_order:
         print_warning(f"class names are numbers, sorted as text: {', '.join(manifest.classes[:4])}, ..")
     if ignored:
-        print_warning(f"{ignored} files of the source are no pictures by their names and were left out")
+        print_warning(f"{ignored} files of the source were left out: no pictures by their names, or in no class")
     if manifest.skipped:
         more = "; .." if len(manifest.skipped) > _NAMED else ""
         print_warning(f"skipped {len(manifest.skipped)} files: {'; '.join(manifest.skipped[:_NAMED])}{more}")

@@ -225,6 +225,7 @@ def _list_shards(locations: Iterable[str], fetcher: Fetcher | None, *, skip: boo
     if not skip or not urls:
         _require_all(missing, num_shards=len(urls) + len(missing))
     _require_once(urls)
+    _require_one_split(manifests)
     _say_gone(manifests)
     return _Listing(tuple(urls), tuple(records), manifests, tuple(missing))
 
@@ -254,6 +255,14 @@ def _require_once(urls: Iterable[str]) -> None:
         if first is not url:
             also = "" if first == url else f", also as {mask_url(first)}"
             raise DatasetError(f"{mask_url(url)}: named twice{also}. Name every shard once")
+
+
+def _require_one_split(manifests: Mapping[str, Manifest]) -> None:
+    """Refuse the shards of several splits as one set: a folder that holds both would have its val set trained on."""
+    places = {manifest.split: place for place, manifest in sorted(manifests.items(), reverse=True)}
+    if len(places) > 1:
+        named = ", ".join(f"{mask_url(place)} is {split}" for split, place in sorted(places.items()))
+        raise DatasetError(f"shards of {len(places)} splits in one set: {named}. Name the shards of one")
 
 
 def _common_classes(manifests: Mapping[str, Manifest]) -> tuple[str, ...] | None:

@@ -56,7 +56,7 @@ class Plan:
         if self.tail == "drop" and self.num_samples < self.batch_size:
             raise ConfigError(
                 f"tail='drop' leaves no batch: {self.num_samples} samples, a global batch of {self.batch_size}. "
-                f"Use a batch of at most {self.num_samples}, or tail='pad'"
+                f"Use a batch of at most {self.num_samples} (--batch-size), or tail='pad' in Python"
             )
 
     @property

@@ -101,7 +101,8 @@ def open_folder(
     if not classes:
         raise PackError(f"{folder}: no subfolders. Name a folder with one subfolder a class")
     files: list[tuple[str, int, int]] = []
-    ignored = 0
+    # A picture outside of every class has no label.
+    ignored = sum(entry.is_file() and entry.name[0] != "." for entry in folder.iterdir())
     for label, name in enumerate(classes):
         found = sorted(_files_below(folder, name))
         pictures = [path for path in found if _is_picture(path)]
