@@ -240,7 +240,8 @@ def _hashes(data: bytes) -> pa.Array:
     pa = _pyarrow()
     there = np.frombuffer(data, np.uint64).reshape(-1, 2).any(axis=1)
     valid = pa.py_buffer(np.packbits(there, bitorder="little").tobytes())
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(_HASH_BYTES), len(there), [valid, pa.py_buffer(data)])
+    num_rows = len(data) // _HASH_BYTES
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(_HASH_BYTES), num_rows, [valid, pa.py_buffer(data)])
 
 
 def _pyarrow() -> Any:
