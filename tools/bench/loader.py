@@ -7,7 +7,6 @@ both are the same for both, so the ratio is nearer to 1 than that of the loaders
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.paired import Claim, Subject
+from bench.paired import Claim, Subject, emptied
 from bench.shard_tools import make_data
 
 __all__ = ["CLAIMS", "SUBJECTS", "make_data", "versions"]
@@ -41,13 +40,13 @@ def local_source(data: Path, _: Path) -> int:
 def http_ours(data: Path, scratch: Path) -> int:
     """Open the manifest's URL and take one batch, with an empty cache."""
     with _served(data / "shards") as url:
-        return _first_batch(f"{url}/{_manifest(data).name}", cache=_emptied(scratch))
+        return _first_batch(f"{url}/{_manifest(data).name}", cache=emptied(scratch))
 
 
 def http_source(data: Path, scratch: Path) -> int:
     """Take one batch of the source's pipeline from the URLs, with an empty cache."""
     with _served(data / "shards") as url:
-        return _first_source_batch(url, data, cache=_emptied(scratch))
+        return _first_source_batch(url, data, cache=emptied(scratch))
 
 
 def _first_batch(location: str, *, cache: Path | None) -> int:
@@ -71,20 +70,15 @@ def _first_source_batch(place: str, data: Path, *, cache: Path | None) -> int:
 def _served(folder: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "bench.http_files", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None  # noqa: S101  # a pipe was asked for
         try:
-            yield f"http://127.0.0.1:{int((server.stdout or sys.stdin).readline())}"
+            yield f"http://127.0.0.1:{int(server.stdout.readline())}"
         finally:
             server.terminate()
 
 
 def _manifest(data: Path) -> Path:
     return next((data / "shards").glob("*.manifest.json"))
-
-
-def _emptied(scratch: Path) -> Path:
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-    return scratch
 
 
 SUBJECTS: dict[str, Subject] = {

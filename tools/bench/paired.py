@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["Claim", "Run", "Subject", "as_table", "machine", "measure_here", "run_rounds", "to_json"]
+__all__ = ["Claim", "Run", "Subject", "as_table", "emptied", "machine", "measure_here", "run_rounds", "to_json"]
 
 # Does the work on the data in the folder (its second argument is scratch space) and returns how many items it did.
 Subject = Callable[[Path, Path], int]
@@ -51,6 +52,13 @@ def measure_here(subject: Subject, *, data: Path, scratch: Path) -> Run:
     items = subject(data, scratch)
     wall_s = time.perf_counter() - started
     return Run(items, wall_s, _cpu_s() - before, _peak_bytes())
+
+
+def emptied(scratch: Path) -> Path:
+    """Make the folder anew and return it."""
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    return scratch
 
 
 def run_rounds(

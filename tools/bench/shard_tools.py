@@ -7,13 +7,12 @@ pictures and returns how many it handled.
 from __future__ import annotations
 
 import io
-import shutil
 import tarfile
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.paired import Claim, Subject
+from bench.paired import Claim, Subject, emptied
 from shardkit import (
     CheckOptions,
     FakeImageNet,
@@ -60,19 +59,19 @@ def _pack(data: Path, out: Path, *, jobs: int) -> int:
 
 def pack_ours(data: Path, scratch: Path) -> int:
     """Pack the image folder: shards, indexes, manifest, fsync."""
-    return _pack(data, _emptied(scratch), jobs=1)
+    return _pack(data, emptied(scratch), jobs=1)
 
 
 def pack_ours_two_processes(data: Path, scratch: Path) -> int:
     """Pack with two processes."""
-    return _pack(data, _emptied(scratch), jobs=2)
+    return _pack(data, emptied(scratch), jobs=2)
 
 
 def pack_shard_writer(data: Path, scratch: Path) -> int:
     """Pack as webdataset's documentation shows: read each file, write a dict. No index, no checksum, no fsync."""
     import webdataset
 
-    pattern = str(_emptied(scratch) / "imagenet-train-%06d.tar")
+    pattern = str(emptied(scratch) / "imagenet-train-%06d.tar")
     count = 0
     with webdataset.ShardWriter(pattern, maxcount=int(_PER_SHARD), verbose=0) as writer:
         for label, folder in enumerate(sorted((data / "pictures").iterdir())):
@@ -133,12 +132,6 @@ def _pictures(data: Path) -> Iterator[bytes]:
 
 def _shards(data: Path) -> list[Path]:
     return sorted((data / "shards").glob("*.tar"))
-
-
-def _emptied(scratch: Path) -> Path:
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-    return scratch
 
 
 SUBJECTS: dict[str, Subject] = {

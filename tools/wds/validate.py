@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from abc import ABC, abstractmethod
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
@@ -136,7 +137,7 @@ class _Run:
         return kept
 
 
-class _View:
+class _View(ABC):
     """Counts what is found; what is shown of it is up to the kind of view."""
 
     is_quiet = True
@@ -160,17 +161,20 @@ class _View:
         self._count(across)
         self._show_across(across)
 
+    @abstractmethod
     def close(self) -> None:
         """Show the totals."""
 
     def _count(self, findings: Sequence[Finding]) -> None:
         self.severities.update(finding.severity for finding in findings)
 
+    @abstractmethod
     def _show(self, report: ShardReport) -> None:
-        raise NotImplementedError
+        """Show the findings of one shard, or keep them."""
 
+    @abstractmethod
     def _show_across(self, across: Sequence[Finding]) -> None:
-        raise NotImplementedError
+        """Show what is wrong with the shards together, or keep it."""
 
 
 class _TextView(_View):
