@@ -8,11 +8,8 @@ what its picture unpacks to, about 700 bytes a member of a sample, and a fixed n
 from __future__ import annotations
 
 import copy
-import io
 import os
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -26,15 +23,14 @@ from shardkit.keys import SampleKey, is_hidden, picture_extension, split_name
 from shardkit.labels import parse_label
 from shardkit.manifest import ShardRecord
 from shardkit.pictures import MAX_PICTURE_BYTES, MAX_PIXELS, PictureFacts, picture_facts
-from shardkit.tar.byte_source import ByteSource, StreamSource, open_source
-from shardkit.tar.gunzip import GZIP_MAGIC, MAX_UNPACK_RATIO, GunzipStream
+from shardkit.tar.byte_source import ByteSource, open_source
+from shardkit.tar.gunzip import MAX_UNPACK_RATIO
 from shardkit.tar.reader import group_members
 from shardkit.tar.walk import Ending, Member, ShardWalk
 
 __all__ = ["Expectation", "FirstFew", "Gatherer", "Part", "SampleScan", "ScanOptions", "ShardScan", "scan_shard"]
 
 _LABEL_BYTES = 64
-_PIECE_BYTES = 1 << 20
 
 
 # So many links, hidden members, damaged headers and the like are kept; of the others the number is known.
@@ -132,15 +128,14 @@ class SampleScan:
 class ShardScan:
     """What is known of one shard.
 
-    ``num_bytes`` and ``checksum`` are of the file as stored, None for standard input, or where no record asks for a
-    checksum. ``shapes``: extensions side by side, in order -> how often; ``label_contents``: each once; ``num_apart``:
-    places that samples have beyond their first. ``following``: (byte offset, number of samples) of each further archive
-    in the file. ``special``: all that is no file, of which ``links``, and ``devices``: all but links and folders;
-    ``hidden`` and ``beside``: members that belong to no sample; ``unsafe``, ``unreadable``, ``pickled``: members whose
-    names lead out of the folder, are no visible UTF-8 text, or say that they hold a pickle. ``damage_counts``: by rule,
-    also of damage that was not kept. ``explained``: keys that lack a part because it is a link or damaged.
-    ``gzip_members``: of a local gzip file; ``unpack_limit``: (packed, unpacked) bytes where it was read no further.
-    ``options``: how far it was looked at.
+    ``num_bytes`` and ``checksum`` are of the file as stored, None for a stream whose end was not met, or where no
+    record asks for a checksum. ``shapes``: extensions side by side, in order -> how often; ``label_contents``: each
+    once; ``num_apart``: places that samples have beyond their first. ``following``: (byte offset, number of samples) of
+    each further archive in the file. ``special``: all that is no file, of which ``links``, and ``devices``: all but
+    links and folders; ``hidden`` and ``beside``: members that belong to no sample; ``unsafe``, ``unreadable``,
+    ``pickled``: members whose names lead out of the folder, are no visible UTF-8 text, or say that they hold a pickle.
+    ``damage_counts``: by rule, also of damage that was not kept. ``explained``: keys that lack a part because it is a
+    link or damaged. ``gzip_members``: of a gzip file. ``options``: how far it was looked at.
     """
 
     shard: str
@@ -168,7 +163,6 @@ class ShardScan:
     ending: Ending | None = None
     following: FirstFew[tuple[int, int]] = field(default_factory=FirstFew)
     gzip_members: int = 0
-    unpack_limit: tuple[int, int] | None = None
 
     def note_damage(self, error: ShardReadError) -> None:
         """Keep the error without the traceback that would hold on to the bytes in its frames."""
@@ -188,8 +182,7 @@ def scan_shard(path: str, *, expected: Expectation = Expectation(), options: Sca
     scan = ShardScan(shard=path, expected=expected, options=options)
     # A pipe cannot be read again for a checksum.
     is_file = path != "-" and os.path.isfile(path)
-    with _opened(path, scan) as source:
-        scan.compressed, scan.num_bytes = source.compressed, source.num_bytes
+    with open_source(path, allow_commands=options.allow_commands, max_unpack_ratio=options.max_unpack_ratio) as source:
         gatherer = Gatherer(scan)
         walk = ShardWalk(source, shard=path, want=gatherer.want, on_damage=scan.note_damage)
         for member, content in walk:
@@ -197,30 +190,12 @@ def scan_shard(path: str, *, expected: Expectation = Expectation(), options: Sca
         gatherer.end_sample()
         scan.ending = walk.ending
         _count_following(scan, source)
+        scan.num_bytes = source.num_bytes
+        if source.gunzip is not None:
+            scan.compressed, scan.gzip_members = True, source.gunzip.num_members
     if expected.record is not None and is_file:
         scan.checksum = file_checksum(Path(path))
     return scan
-
-
-@contextmanager
-def _opened(path: str, scan: ShardScan) -> Iterator[ByteSource]:
-    """Open the shard; of a local gzip file the members are counted, and the unpacked bytes limited."""
-    if path != "-" and os.path.isfile(path):
-        with open(path, "rb") as file:
-            if file.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
-                unpacked = GunzipStream(file, max_ratio=scan.options.max_unpack_ratio)
-                num_bytes = os.fstat(file.fileno()).st_size
-                yield StreamSource(io.BufferedReader(unpacked, _PIECE_BYTES), compressed=True, num_bytes=num_bytes)
-                scan.gzip_members = unpacked.num_members
-                if unpacked.over_limit:
-                    scan.unpack_limit = unpacked.packed_bytes, unpacked.unpacked_bytes
-                    # What the end of reading looks like.
-                    scan.ending = None
-                    scan.damage.clear()
-                    scan.damage_counts.clear()
-                return
-    with open_source(path, allow_commands=scan.options.allow_commands) as source:
-        yield source
 
 
 class Gatherer:

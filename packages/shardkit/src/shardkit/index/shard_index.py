@@ -146,7 +146,7 @@ def build_index(
     """
     shard, checksum = str(location), xxhash.xxh3_128()
     with open_source(location) as opened:
-        if opened.compressed:
+        if opened.gunzip is not None:
             reason = "gzip: samples have no byte offset in it, so it cannot be indexed"
             raise ShardReadError(shard, reason, rule="WDS012", remedy="Unpack it (gunzip) and index the plain tar")
         source = HashingSource(opened, hashers=(checksum, *hashers))
