@@ -11,7 +11,7 @@ import typer
 
 from wds.checks import Patterns
 from wds.console import JOBS, AsJson, Jobs, Progress, human_bytes, print_error, print_json, print_line, print_warning
-from wds.patterns import expand_existing
+from wds.patterns import shards_to_read, without_stdin
 from wds.text import masked
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def index(
         write=not dry_run,
         jobs=jobs,
     )
-    locations = expand_existing(patterns)
+    locations, _ = shards_to_read(without_stdin(patterns), all_there=True)
     progress = Progress("shards", total=len(locations), quiet=as_json)
 
     def show(shard: IndexedShard) -> None:

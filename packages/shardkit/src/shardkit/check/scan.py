@@ -18,12 +18,13 @@ import xxhash
 
 from shardkit.check.extensions import Extension, extension_of
 from shardkit.errors import PictureError, ShardReadError, printable
-from shardkit.index.shard_index import ShardIndex, file_checksum
+from shardkit.index.shard_index import ShardIndex
 from shardkit.keys import SampleKey, is_hidden, picture_extension, split_name
 from shardkit.labels import parse_label
 from shardkit.manifest import ShardRecord
 from shardkit.pictures import MAX_PICTURE_BYTES, MAX_PIXELS, PictureFacts, picture_facts
 from shardkit.tar.byte_source import ByteSource, open_source
+from shardkit.tar.checksum import HashingSource, file_checksum
 from shardkit.tar.gunzip import MAX_UNPACK_RATIO
 from shardkit.tar.reader import group_members
 from shardkit.tar.walk import Ending, Member, ShardWalk
@@ -176,13 +177,16 @@ class ShardScan:
 def scan_shard(path: str, *, expected: Expectation = Expectation(), options: ScanOptions = ScanOptions()) -> ShardScan:
     """Read one shard (anything that :func:`open_source` opens) to its last byte and return what it holds.
 
-    Args: expected: with a record, the file is hashed too.
+    Args: expected: with a record, the file is hashed too, unless it is a stream of gzip.
     Raises: OSError: the file cannot be opened.
     """
     scan = ShardScan(shard=path, expected=expected, options=options)
-    # A pipe cannot be read again for a checksum.
     is_file = path != "-" and os.path.isfile(path)
-    with open_source(path, allow_commands=options.allow_commands, max_unpack_ratio=options.max_unpack_ratio) as source:
+    with open_source(path, allow_commands=options.allow_commands, max_unpack_ratio=options.max_unpack_ratio) as opened:
+        source, state = opened, xxhash.xxh3_128()
+        if expected.record is not None and not is_file and opened.gunzip is None:
+            # A stream cannot be read again for its checksum.
+            source = HashingSource(opened, hashers=(state,))
         gatherer = Gatherer(scan)
         walk = ShardWalk(source, shard=path, want=gatherer.want, on_damage=scan.note_damage)
         for member, content in walk:
@@ -190,7 +194,9 @@ def scan_shard(path: str, *, expected: Expectation = Expectation(), options: Sca
         gatherer.end_sample()
         scan.ending = walk.ending
         _count_following(scan, source)
-        scan.num_bytes = source.num_bytes
+        scan.num_bytes = opened.num_bytes
+        if source is not opened and opened.position == opened.num_bytes:
+            scan.checksum = state.hexdigest()
         if source.gunzip is not None:
             scan.compressed, scan.gzip_members = True, source.gunzip.num_members
     if expected.record is not None and is_file:

@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
-from urllib.parse import urlsplit
 
-from shardkit.locations import is_command, is_url, scheme_of
+from shardkit.locations import local_path
 from shardkit.remote.stream import RemoteStream, open_remote
 from shardkit.tar.gunzip import GZIP_MAGIC, MAX_UNPACK_RATIO, GunzipStream
 
@@ -279,19 +278,12 @@ def open_source(
     place = str(location)
     if place == "-":
         yield stream_source(sys.stdin.buffer, max_unpack_ratio=max_unpack_ratio)
-    elif is_command(place) or (is_url(place) and scheme_of(place) != "file"):
+    elif (path := local_path(place)) is None:
         with open_remote(place, allow_commands=allow_commands) as remote:
             yield _unpacked(remote, num_bytes=remote.num_bytes, remote=remote, max_ratio=max_unpack_ratio)
     else:
-        with _open_file(_path_of(place) if is_url(place) else location, max_ratio=max_unpack_ratio) as source:
+        with _open_file(path, max_ratio=max_unpack_ratio) as source:
             yield source
-
-
-def _path_of(url: str) -> str:
-    # Imported on use: HTTP and e-mail come with it, a tenth of the time in which a process starts.
-    from urllib.request import url2pathname
-
-    return url2pathname(urlsplit(url).path)
 
 
 @contextmanager
