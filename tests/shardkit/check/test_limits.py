@@ -23,6 +23,8 @@ import pytest
 from PIL import Image
 
 from shardkit import CheckOptions, ShardReadError, check_shards, iter_samples
+from shardkit.check.scan import ScanOptions, ShardScan, scan_shard
+from shardkit.keys import PICTURE_EXTENSIONS
 from tests.helpers.http_server import serve
 from tests.helpers.pictures import encode
 from tests.helpers.shards import (
@@ -34,6 +36,7 @@ from tests.helpers.shards import (
     sample_members,
     tar_bytes,
     tar_entry,
+    write_samples,
 )
 
 # Checks the shard in a process that gets no more address space than stated, and says what it took.
@@ -167,6 +170,72 @@ def test_a_pax_header_of_a_mebibyte_of_records_is_read_in_time(tmp_path: Path) -
     found = checked(tmp_path / "x.tar")
     assert (rules(found), found["samples"]) == ([], 1)
     assert found["s"] < 10
+
+
+def test_a_pax_header_of_1_gib_is_damage(tmp_path: Path) -> None:
+    """Of a sparse file, in which so much is not even there."""
+    with open(tmp_path / "x.tar", "wb") as file:
+        file.write(raw_member(b"pax", fields={156: b"x", 124: (1 << 95 | 1 << 30).to_bytes(12, "big")}))
+        file.seek(32 << 20, os.SEEK_CUR)
+        file.write(tar_bytes(sample_members(1)))
+    found = checked(tmp_path / "x.tar")
+    assert (rules(found), found["samples"]) == (["WDS003"], 1)
+    assert found["mib"] - idle_mib() < 20
+
+
+def test_of_many_pictures_of_one_sample_few_are_held_at_a_time(tmp_path: Path) -> None:
+    """A sparse file: a picture of 60 MiB under each extension that a picture may have, and a label as long."""
+    with open(tmp_path / "x.tar", "wb") as file:
+        for extension in (b"cls", *(name.encode() for name in reversed(PICTURE_EXTENSIONS))):
+            file.write(raw_member(b"a." + extension, fields={124: (1 << 95 | 60 << 20).to_bytes(12, "big")}))
+            file.seek(60 << 20, os.SEEK_CUR)
+        file.write(END_MARKER)
+    found = checked(tmp_path / "x.tar")
+    assert (rules(found), found["samples"]) == (["WDS030", "WDS040", "WDS061"], 1)
+    assert found["mib"] - idle_mib() < 140
+
+
+class TestMembersBeyondMemory:
+    """What is kept of members is counted, and where it would be too much, reading stops."""
+
+    LITTLE = ScanOptions(max_kept_bytes=100_000)
+
+    def scanned(self, path: Path, members: bytes) -> ShardScan:
+        path.write_bytes(members + END_MARKER)
+        return scan_shard(str(path), options=self.LITTLE)
+
+    def test_samples_are_read_until_the_memory_is_full(self, tmp_path: Path) -> None:
+        scan = self.scanned(tmp_path / "x.tar", b"".join(raw_member(b"%06d.cls" % n, b"1") for n in range(150)))
+        assert [error.rule for error in scan.damage] == ["WDS016"]
+        assert (len(scan.samples), scan.damage[0].offset) == (101, 100 * 1024)
+
+    @pytest.mark.parametrize("name", [b"a.%d." + b"x" * 3000, b"._%d" + b"x" * 3000, b"%d" + b"x" * 3000])
+    def test_long_names_fill_it_sooner(self, tmp_path: Path, name: bytes) -> None:
+        members = b"".join(raw_member(b"long", name % n, fields={156: b"L"}) + raw_member(b"short") for n in range(100))
+        scan = self.scanned(tmp_path / "x.tar", members)
+        assert [error.rule for error in scan.damage] == ["WDS016"]
+        assert scan.damage[0].offset is not None
+        assert scan.damage[0].offset < 20 * 5120
+
+    def test_three_million_members_fit(self) -> None:
+        assert ScanOptions().max_kept_bytes // 1000 > 3_000_000
+
+    def test_an_index_of_more_than_128_mib_is_not_read(self, tmp_path: Path) -> None:
+        """JSON takes many times its size. A sparse file."""
+        path = write_samples(tmp_path / "x.tar", 1)
+        with open(tmp_path / "x.tar.index.json", "wb") as file:
+            file.truncate(1 << 33)
+        found = checked(path)
+        assert "8589934592 bytes, at most 134217728 are read" in dict(found["findings"])["WDS051"]
+        assert found["mib"] - idle_mib() < 20
+
+    def test_a_manifest_of_more_than_256_mib_is_not_read(self, tmp_path: Path) -> None:
+        path = write_samples(tmp_path / "x.tar", 1)
+        with open(tmp_path / "x.manifest.json", "wb") as file:
+            file.truncate(1 << 33)
+        found = checked(path)
+        assert rules(found) == ["WDS053"]
+        assert found["mib"] - idle_mib() < 20
 
 
 def test_zeros_without_end_are_passed_over_fast(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Everything that checks want to know of one shard, gathered in one pass; damage is recorded, never raised.
 
-Owns the facts; ``rules`` judges them and ``summary`` counts them. Memory: at most 256 MiB of content at a time with
-what its picture unpacks to, about 700 bytes a member of a sample, and a fixed number of all others
+Owns the facts; ``rules`` judges them and ``summary`` counts them. Memory: two pictures of at most 256 MiB at a time and
+what one unpacks to, about 700 bytes a member of a sample up to ``max_kept_bytes``, and a fixed number of all others
 (tests/shardkit/check/test_limits.py measures it).
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,10 +33,18 @@ from shardkit.tar.walk import Ending, Member, ShardWalk
 __all__ = ["Expectation", "FirstFew", "Gatherer", "Part", "SampleScan", "ScanOptions", "ShardScan", "scan_shard"]
 
 _LABEL_BYTES = 64
-
+# No integer is so long.
+_MAX_LABEL_BYTES = 4096
+# Of a member of a sample, with the findings it may have; and of a long name, which is kept as that and as a key.
+_PART_BYTES = 1000
+_LONG_NAME = 200
+# 3 GiB: three million members, such as all of ImageNet in one shard.
+_MAX_KEPT_BYTES = 3 << 30
 
 # So many links, hidden members, damaged headers and the like are kept; of the others the number is known.
 _KEPT = 1000
+# And so many with names of a mebibyte.
+_KEPT_LONG = 10
 
 _Item = TypeVar("_Item")
 
@@ -67,13 +76,15 @@ class ScanOptions:
 
     ``pictures``: open every picture and hash it; else headers, names and labels alone are read. ``decode``: unpack
     every picture that is opened. ``max_pixels``: larger pictures are refused. ``max_unpack_ratio``: a gzip file that
-    unpacks to more than this many times its size is read no further. ``allow_commands``: a shard may be a command.
+    unpacks to more than this many times its size is read no further. ``max_kept_bytes``: a shard is read no further
+    where its names and places would fill more of the memory. ``allow_commands``: a shard may be a command.
     """
 
     pictures: bool = True
     decode: bool = True
     max_pixels: int = MAX_PIXELS
     max_unpack_ratio: int = MAX_UNPACK_RATIO
+    max_kept_bytes: int = _MAX_KEPT_BYTES
     allow_commands: bool = False
 
 
@@ -170,7 +181,8 @@ class ShardScan:
         if error.member is not None and (split := split_name(error.member)) is not None:
             self.explained.add(split[0])
         self.damage_counts[error.rule] += 1
-        if self.damage_counts[error.rule] <= _KEPT:
+        is_long = len(error.reason) + len(error.member or "") > _MAX_LABEL_BYTES
+        if self.damage_counts[error.rule] <= (_KEPT_LONG if is_long else _KEPT):
             self.damage.append(copy.copy(error))
 
 
@@ -191,6 +203,9 @@ def scan_shard(path: str, *, expected: Expectation = Expectation(), options: Sca
         walk = ShardWalk(source, shard=path, want=gatherer.want, on_damage=scan.note_damage)
         for member, content in walk:
             gatherer.add(member, content)
+            if gatherer.room < 0:
+                scan.note_damage(_too_much(scan, member))
+                break
         gatherer.end_sample()
         scan.ending = walk.ending
         _count_following(scan, source)
@@ -204,12 +219,23 @@ def scan_shard(path: str, *, expected: Expectation = Expectation(), options: Sca
     return scan
 
 
+def _too_much(scan: ShardScan, member: Member) -> ShardReadError:
+    reason = (
+        f"more than {scan.options.max_kept_bytes} bytes to remember of {len(scan.samples)} samples: reading stopped"
+    )
+    return ShardReadError(scan.shard, reason, rule="WDS016", offset=member.header_offset)
+
+
 class Gatherer:
-    """Puts the members into the scan as they come: neighbours of one key are one sample."""
+    """Puts the members into the scan as they come: neighbours of one key are one sample.
+
+    ``room``: bytes that more of them may fill; below 0, the memory is full.
+    """
 
     def __init__(self, scan: ShardScan) -> None:
         self._scan = scan
         self._opens_pictures = scan.options.pictures
+        self.room = scan.options.max_kept_bytes
         self._extensions: dict[str, Extension] = {}
         # The member that was asked for last, and how the names of further parts of its sample begin: with no check
         # left to do but of the extension. Nothing begins with ().
@@ -222,7 +248,8 @@ class Gatherer:
         self._parts: list[Part] = []
         self._is_sample = False
         self._label: tuple[int, bytes | None] | None = None
-        self._pictures: dict[str, tuple[int, bytes | None]] = {}
+        # (extension, size, content) of the one that loaders take.
+        self._picture: tuple[str, int, bytes | None] | None = None
 
     def want(self, member: Member) -> bool:
         """Look at a member's name; want the contents of labels and pictures, unless that would fill the memory."""
@@ -235,9 +262,9 @@ class Gatherer:
             if known is None:
                 return False
         self._extension = known
-        if not known.is_label and not (known.is_picture and self._opens_pictures):
-            return False
-        return member.size <= MAX_PICTURE_BYTES and member.kind == "file"
+        if known.is_label:
+            return member.size <= _MAX_LABEL_BYTES and member.kind == "file"
+        return known.is_picture and self._opens_pictures and member.size <= MAX_PICTURE_BYTES and member.kind == "file"
 
     def _look_at_name(self, member: Member) -> Extension | None:
         """Split and check the name; return None where it belongs to no sample."""
@@ -264,22 +291,29 @@ class Gatherer:
     def add(self, member: Member, content: bytes | None) -> None:
         """Enter a member, right after it was asked for."""
         key, known = self._next_key, self._extension
+        if len(member.name) + len(member.linkname) > _LONG_NAME:
+            self.room -= 2 * (sys.getsizeof(member.name) + sys.getsizeof(member.linkname))
         if key is None or member.kind != "file":
             self._set_aside(member)
             return
         if key != self._key:
             self.end_sample()
             self._key = key
+        self.room -= _PART_BYTES
         # tuple.__new__ is what Part() calls, at half the time.
         self._parts.append(tuple.__new__(Part, (member.name, known.name, member.header_offset, member.size)))
         if known.is_label:
             self._label = member.size, content
-        elif known.is_picture and self._opens_pictures:
-            self._pictures[known.name] = member.size, content
+        elif known.is_picture and self._opens_pictures and self._is_preferred(known.name):
+            self._picture = known.name, member.size, content
         if known.is_part:
             self._is_sample = True
         elif known.is_pickle:
             self._scan.pickled.append(member)
+
+    def _is_preferred(self, extension: str) -> bool:
+        """Tell whether loaders take this picture rather than the one at hand: of several, only one is held."""
+        return self._picture is None or picture_extension((self._picture[0], extension)) == extension
 
     def end_sample(self) -> None:
         """Enter the neighbours gathered so far; a key that was there before gets one more place."""
@@ -302,12 +336,12 @@ class Gatherer:
             sample.label_content = b"(%d bytes)" % size if content is None else content[:_LABEL_BYTES]
             sample.label = None if content is None else parse_label(content)
             scan.label_contents.add(sample.label_content)
-        if self._opens_pictures and (pictured := picture_extension(self._pictures)) is not None:
-            size, content = self._pictures[pictured]
+        if self._picture is not None:
+            _, size, content = self._picture
             sample.picture = _look_at(content, size=size, options=scan.options)
             sample.picture_hash = xxhash.xxh3_128_digest(content) if content else None
         self._parts, self._is_sample, self._label = [], False, None
-        self._pictures.clear()
+        self._picture = None
 
     def _set_aside(self, member: Member) -> None:
         """Note a member that belongs to no sample."""
@@ -318,6 +352,7 @@ class Gatherer:
                 scan.links.append(member)
                 if self._next_key is not None:
                     scan.explained.add(self._next_key)
+                    self.room -= _PART_BYTES
             elif member.kind != "folder":
                 scan.devices.append(member)
         elif is_hidden(member.name):

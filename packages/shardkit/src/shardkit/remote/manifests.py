@@ -7,13 +7,11 @@ from contextlib import closing
 
 from shardkit.errors import ManifestError
 from shardkit.locations import beside, is_url, mask_url
-from shardkit.manifest import MANIFEST_SUFFIX, Manifest, manifest_from_json
+from shardkit.manifest import MANIFEST_SUFFIX, MAX_MANIFEST_BYTES, Manifest, manifest_from_json
 from shardkit.remote.stream import RemotePool
 
 __all__ = ["expand_manifests"]
 
-# Of the two million shards that a pattern may name, with long names.
-_MAX_BYTES = 1 << 29
 _PIECE_BYTES = 1 << 20
 
 
@@ -38,12 +36,12 @@ def expand_manifests(locations: Iterable[str]) -> tuple[list[str], dict[str, Man
 def _read(url: str, pool: RemotePool) -> Manifest:
     data = bytearray()
     with closing(pool.open(url, shard=False)) as stream:
-        while len(data) <= _MAX_BYTES and (piece := stream.read(_PIECE_BYTES)):
+        while len(data) <= MAX_MANIFEST_BYTES and (piece := stream.read(_PIECE_BYTES)):
             data += piece
         if stream.error is not None:
             raise stream.error
-    if len(data) > _MAX_BYTES:
-        raise ManifestError(f"{mask_url(url)}: more than {_MAX_BYTES} bytes, which no manifest has")
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise ManifestError(f"{mask_url(url)}: more than {MAX_MANIFEST_BYTES} bytes, which no manifest has")
     try:
         return manifest_from_json(bytes(data))
     except ManifestError as error:

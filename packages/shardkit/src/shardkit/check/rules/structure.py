@@ -221,6 +221,18 @@ declare(
 )
 
 
+declare(
+    "WDS016",
+    "error",
+    title="The shard is too large to be checked.",
+    effect="Tools that list a shard's samples in memory fail on it, as indexing it may.",
+    remedy="Split it into shards of fewer samples",
+    explanation="The names and places of its members would fill more than 3 GiB of memory: more than three million "
+    "members, or very long names. It was read no further, so what follows was not checked.",
+    check=_damage("WDS016"),
+)
+
+
 @rule(
     "WDS015",
     "note",
