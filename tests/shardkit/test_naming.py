@@ -15,6 +15,7 @@ from shardkit.naming import dataset_named, split_named
         ("00/x-1.tar", "01/x-1.tar", True),
         ("cifar10/t-0.tar", "cifar100/t-0.tar", False),
         ("d/x-1-of-4.tar", "d/x-2-of-4.tar", True),
+        ("d/t-0.tar", "d/t-1.tar.gz", True),
         ("d/cats.tar", "d/dogs.tar", True),
         ("d/train.tar", "d/val.tar", False),
         ("d/cats.tar", "e/cats.tar", False),

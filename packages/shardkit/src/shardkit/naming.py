@@ -11,6 +11,7 @@ __all__ = ["dataset_named", "split_named"]
 _NUMBER = re.compile(r"[0-9]+")
 # `block_00001` is one of many folders, `cifar10` a name.
 _NUMBERED_FOLDER = re.compile(r"(?:(?<=[-_/])|^)[0-9]+(?=/)")
+_SUFFIX = re.compile(r"\.(?:tar|tar\.gz|tgz)$", re.IGNORECASE)
 _SPLITS = {
     "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val",
     "test": "test", "testing": "test",
@@ -22,7 +23,7 @@ def dataset_named(location: str) -> str:
 
     Shards without a number in their names are one dataset in each folder, unless their names say different splits.
     """
-    folder, slash, name = _place(location).rpartition("/")
+    folder, slash, name = _SUFFIX.sub("", _place(location)).rpartition("/")
     folder = _NUMBERED_FOLDER.sub("#", folder + slash)
     return folder + (_NUMBER.sub("#", name) if _NUMBER.search(name) else split_named(name) or "")
 
