@@ -11,7 +11,16 @@ from PIL import Image
 
 from tests.helpers.cli import run_script
 from tests.helpers.pictures import cmyk_jpeg, encode, jpeg_with_bad_exif, turned_jpeg
-from tests.helpers.shards import END_MARKER, jpeg_bytes, raw_member, sample_members, tar_bytes, tar_entry, write_shard
+from tests.helpers.shards import (
+    END_MARKER,
+    Content,
+    jpeg_bytes,
+    raw_member,
+    sample_members,
+    tar_bytes,
+    tar_entry,
+    write_shard,
+)
 from wdsloader import AugmentConfig, Batch, Dataset, LoaderConfig, TorchLoader, open_dataset
 
 CONFIG = LoaderConfig(
@@ -35,8 +44,8 @@ class _Leaves:
 PICKLED = pickle.dumps(_Leaves())
 RED = Image.new("RGB", (32, 24), (200, 30, 40))
 MARKED = raw_member(b"a.jpg", jpeg_bytes(0)) + raw_member(b"a.cls", b"0")
-LINKED = [tar_entry("b.jpg", kind=tarfile.SYMTYPE, linkname="a.jpg"), ("b.cls", b"1")]
-PICKLES = [(f"000001.{extension}", PICKLED) for extension in ("pyd", "pkl", "pickle", "pth")]
+LINKED: list[Content] = [tar_entry("b.jpg", kind=tarfile.SYMTYPE, linkname="a.jpg"), ("b.cls", b"1")]
+PICKLES: list[Content] = [(f"000001.{extension}", PICKLED) for extension in ("pyd", "pkl", "pickle", "pth")]
 
 
 class TestShardsOfOthers:
