@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
+from wds.pack_options import DEFAULT_SHARD_SAMPLES
+
 if TYPE_CHECKING:
     from shardkit import ShardSize, Source
 
-__all__ = ["SourceOptions", "chosen_kind", "opened", "refuse_others"]
+__all__ = ["FAKE_QUALITY", "SourceOptions", "chosen_kind", "opened", "refuse_others"]
+
+FAKE_QUALITY = 95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,7 @@ def _fake(options: SourceOptions, num_samples: int) -> Source:
             seed=options.seed,
             size=(int(match[1]), int(match[2])),
             sizes=options.sizes,
-            quality=options.quality or 95,
+            quality=options.quality or FAKE_QUALITY,
             labels=options.labels,
         )
     )
@@ -117,7 +121,7 @@ class Kind:
     name: str
     open: Callable[[SourceOptions, int], Source] | None
     options: tuple[str, ...]
-    default_shard_samples: int = 1000
+    default_shard_samples: int = DEFAULT_SHARD_SAMPLES
 
 
 _KINDS = (

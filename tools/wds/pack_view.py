@@ -57,6 +57,11 @@ def result(manifest: Manifest, config: PackConfig, *, ignored: int, as_json: boo
     if manifest.skipped:
         more = "; .." if len(manifest.skipped) > _NAMED else ""
         print_warning(f"skipped {len(manifest.skipped)} files: {'; '.join(manifest.skipped[:_NAMED])}{more}")
+    if manifest.kept:
+        reasons = sorted(manifest.kept.items(), key=lambda item: -item[1])
+        told = "; ".join(f"{reason} ({count})" for reason, count in reasons[:_NAMED])
+        more = "; .." if len(reasons) > _NAMED else ""
+        print_warning(f"{sum(manifest.kept.values())} pictures stay as they are: {told}{more}")
     if as_json:
         print_json(_as_document(manifest, config))
         return
@@ -112,14 +117,16 @@ def _as_document(manifest: Manifest, config: PackConfig) -> dict[str, object]:
         "classes": len(manifest.classes),
         "digest": manifest.digest,
         "skipped": list(manifest.skipped),
+        "kept": dict(manifest.kept),
     }
 
 
 def _shards(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig) -> list[dict[str, Any]]:
-    """Return what is known of shards before they are made; nobody knows what re-encoding makes of the bytes."""
+    """Return what is known of shards before they are made; nobody knows how long changed pictures become."""
     from shardkit import planned_bytes
 
-    sizes = [None if config.recode is not None else planned_bytes(source, shard.samples) for shard in plan]
+    changed = config.recode is not None or config.transform is not None
+    sizes = [None if changed else planned_bytes(source, shard.samples) for shard in plan]
     return [
         {"name": shard.name, "samples": len(shard.samples), "bytes": num_bytes}
         for shard, num_bytes in zip(plan, sizes, strict=True)

@@ -10,6 +10,7 @@ import typer
 from wds import pack_view
 from wds.console import JOBS, AsJson, Jobs, print_json, print_line
 from wds.pack_options import DryRun
+from wds.recoding import transform_named
 
 if TYPE_CHECKING:
     from shardkit import Slice, WrittenPlan
@@ -42,7 +43,7 @@ def run_plan(
         pack_view.result(shardkit.read_manifest(config.manifest_path), config, ignored=0, as_json=as_json)
         return
     source = shardkit.reopen_source(written.recipe)
-    config = written.config(plan.parent, jobs=jobs)
+    config = written.config(plan.parent, jobs=jobs, transform=transform_named(written.transform))
     shards = slice_of_it.shards(written)
     if dry_run:
         pack_view.layout_of_part(source, shards, config=config, as_json=as_json)

@@ -63,7 +63,7 @@ from shardkit.packing.config import PLAN_SUFFIX, PackConfig, existing_output, re
 from shardkit.packing.layout import ShardPlan, ShardSize, parse_shard_size, plan_shards, planned_bytes
 from shardkit.packing.pack import pack, prepare, run_plan
 from shardkit.packing.plan import Slice, WrittenPlan, parse_slice, plan_of, read_plan, reopen_source, write_plan
-from shardkit.packing.recode import Recode, recode_sample
+from shardkit.packing.recode import Recode, Transform, recode_sample
 from shardkit.packing.writer import ShardWriter
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
 from shardkit.remote.patience import RemoteLimits
@@ -171,6 +171,7 @@ __all__ = [
     "TableSource",
     "Tile",
     "TileOptions",
+    "Transform",
     "UnfinishedPackingError",
     "UnknownRuleError",
     "UnusableSourcesError",

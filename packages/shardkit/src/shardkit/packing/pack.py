@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from shardkit.atomic import exclusive, remove_leftovers, shared
@@ -203,12 +204,21 @@ def _finish(source: Source, tasks: Sequence[Task], *, config: PackConfig, finish
         shards=tuple(shard.record for shard in finished if shard.record is not None),
         options={**source.options, "fingerprint": source.fingerprint, **config.options},
         skipped=tuple(line for shard in finished for line in shard.unusable),
+        kept=_added(shard.kept for shard in finished),
     )
     write_manifest(manifest, config.manifest_path, replace=tasks[0].keep)
     for task in tasks:
         remove_skip_record(task.path)
     config.plan_path.unlink(missing_ok=True)
     return manifest
+
+
+def _added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sums by reason, by name of the reason: the same whoever counted first."""
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(sorted(total.items()))
 
 
 def _make_room(config: PackConfig, plan: WrittenPlan) -> bool:

@@ -19,7 +19,7 @@ from shardkit.fake_imagenet import FakeImageNet
 from shardkit.manifest import Manifest
 from shardkit.packing.config import PackConfig
 from shardkit.packing.layout import ShardPlan
-from shardkit.packing.recode import Recode, encoder_version
+from shardkit.packing.recode import Recode, Transform, encoder_version
 from shardkit.sources.fake import FakeSource
 from shardkit.sources.folder import open_folder
 from shardkit.sources.ilsvrc import open_ilsvrc_train, open_ilsvrc_val
@@ -39,7 +39,7 @@ _MEANINGS = {
     "on_error": "what to do with bad sources (--on-error)",
     "recode": "how pictures are re-encoded",
     "transform": "the transform of JPEG bytes",
-    "encoder": "the version of the JPEG encoder",
+    "encoder": "the version of what writes the JPEGs",
     "shards": "the layout of the shards",
 }
 
@@ -48,8 +48,8 @@ _MEANINGS = {
 class WrittenPlan:
     """A packing as it was planned; the bytes of every shard follow from it and the source.
 
-    ``recipe``, ``fingerprint``: of the source. ``transform``: the name of the function. ``encoder``: the versions that
-    decide the bytes of pictures that are encoded; None where they are kept.
+    ``recipe``, ``fingerprint``: of the source. ``transform``: its name. ``encoder``: the versions that decide the bytes
+    of pictures that are encoded or transformed; None where they are kept.
     """
 
     prefix: str
@@ -65,9 +65,12 @@ class WrittenPlan:
         """Return in words what the two differ in; nothing where they give the same bytes, wherever the source lies."""
         return [words for field, words in _MEANINGS.items() if getattr(self, field) != getattr(other, field)]
 
-    def config(self, folder: Path, *, jobs: int = 1, transform: Callable[[bytes], bytes] | None = None) -> PackConfig:
+    def config(self, folder: Path, *, jobs: int = 1, transform: Transform | None = None) -> PackConfig:
         """Return how to work on the plan in this folder. Raises: PackError: another transform than the plan's."""
-        config = PackConfig(
+        given = None if transform is None else transform.name
+        if given != self.transform:
+            raise PackError(f"the plan asks for the transform {self.transform}, not for {given}")
+        return PackConfig(
             folder=folder,
             prefix=self.prefix,
             jobs=jobs,
@@ -76,9 +79,6 @@ class WrittenPlan:
             recode=self.recode,
             transform=transform,
         )
-        if config.transform_name != self.transform:
-            raise PackError(f"the plan asks for the transform {self.transform}, not for {config.transform_name}")
-        return config
 
     def made(self, manifest: Manifest) -> bool:
         """Tell whether the manifest is that of this plan, finished."""
@@ -123,10 +123,18 @@ def plan_of(source: Source, shards: Sequence[ShardPlan], *, config: PackConfig) 
         fingerprint=source.fingerprint,
         on_error=config.on_error,
         recode=config.recode,
-        transform=config.transform_name,
-        encoder=encoder_version() if config.recode is not None or isinstance(source, FakeSource) else None,
+        transform=None if config.transform is None else config.transform.name,
+        encoder=_encoder(source, config),
         shards=tuple(shards),
     )
+
+
+def _encoder(source: Source, config: PackConfig) -> str | None:
+    """Return the versions of all that writes JPEGs here."""
+    encodes = config.recode is not None or isinstance(source, FakeSource)
+    versions = [encoder_version()] if encodes else []
+    versions += [] if config.transform is None else [config.transform.version]
+    return ", ".join(versions) or None
 
 
 def write_plan(plan: WrittenPlan, path: Path) -> None:
