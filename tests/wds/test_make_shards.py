@@ -312,13 +312,6 @@ class TestRecoding:
         manifest = json.loads((tmp_path / "out" / "imagenet-train.manifest.json").read_text())
         assert manifest["options"]["recode"] == {"max_size_px": 10, "quality": 80, "crop_ready": True}
 
-    def test_crop_ready_originals_are_refused_with_the_reason(self, tmp_path: Path) -> None:
-        source = make_folder(tmp_path / "pictures", {"cat": 1})
-        ended = make(tmp_path / "out", "--from-folder", source, "--crop-ready")
-        assert (ended.code, ended.stderr.count("\n")) == (2, 1)
-        assert "compiled kernel" in ended.stderr
-        assert not (tmp_path / "out").exists()
-
 
 def test_a_table_is_packed_with_its_labels(tmp_path: Path) -> None:
     make_folder(tmp_path / "pictures", {"cat": 2, "dog": 2})

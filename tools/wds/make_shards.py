@@ -10,7 +10,7 @@ import typer
 from wds import pack_options as opt
 from wds import pack_view
 from wds.console import JOBS, AsJson, Jobs
-from wds.pack_sources import FAKE_QUALITY, SourceOptions, chosen_kind, opened, refuse_others
+from wds.pack_sources import FAKE_QUALITY, SourceOptions, chosen_kind, opened, refuse_others, was_given
 from wds.recoding import picture_changes
 from wds.reshard import reshard
 
@@ -57,6 +57,8 @@ def make_shards(
     as_json: AsJson = False,
 ) -> None:
     """Make shards of fake ImageNet pictures, or pack your own."""
+    from shardkit import PackConfig
+
     options = SourceOptions(
         from_folder=from_folder, from_table=from_table, from_ilsvrc=from_ilsvrc, from_shards=from_shards, split=split,
         seed=seed, val_share=val_share, shuffle=shuffle, image_column=image_column, label_column=label_column,
@@ -65,20 +67,15 @@ def make_shards(
     )  # fmt: skip
     refuse_others(ctx, chosen_kind(options))
     if from_shards:
-        given = ctx.get_parameter_source("split")
         reshard(
-            from_shards, out=out, prefix=prefix or f"imagenet-{split}", count=count,
-            shard_size=shard_size, shuffle=shuffle, seed=seed,
-            split=split if given is not None and given.name == "COMMANDLINE" else None, max_size=max_size,
+            from_shards, out=out, prefix=prefix or f"imagenet-{split}", count=count, shard_size=shard_size,
+            shuffle=shuffle, seed=seed, split=split if was_given(ctx, "split") else None, max_size=max_size,
             quality=quality, crop_ready=crop_ready, on_exists=on_exists, on_error=on_error, jobs=jobs, dry_run=dry_run,
             plan_only=plan_only, as_json=as_json,
         )  # fmt: skip
         return
     source, plan, prefix = _planned(options, prefix=prefix, count=count, shard_size=shard_size)
     recode, transform = _changes(options, max_size=max_size, crop_ready=crop_ready)
-
-    from shardkit import PackConfig
-
     config = PackConfig(
         folder=out, prefix=prefix, jobs=jobs, on_exists=on_exists, on_error=on_error, recode=recode,
         transform=transform,

@@ -42,8 +42,8 @@ __all__ = [
     "shard_size_option",
 ]
 
-# ImageNet's train set becomes 000000 to 001281 so, as people know it: with 110 MB a shard opening one costs nothing, and
-# there are enough of them for many readers.
+# ImageNet's train set becomes 000000 to 001281 so, as people know it: at 110 MB a shard opening one costs nothing,
+# and there are enough of them for many readers.
 DEFAULT_SHARD_SAMPLES = 1000
 
 _FAKE, _SOURCES, _TABLE, _ILSVRC, _PICTURES = (
