@@ -8,6 +8,7 @@ writes it or when. The written plan comes first and the manifest last; between t
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +32,8 @@ from shardkit.packing.task import Finished, Task, finished_shard, remove_shard, 
 from shardkit.sources import Source
 
 __all__ = ["pack", "prepare", "run_plan"]
+
+log = logging.getLogger(__name__)
 
 
 def pack(
@@ -148,18 +151,28 @@ def _require_shards(plan: Sequence[ShardPlan]) -> None:
 def _require_good(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig) -> None:
     """Raise UnusableSourcesError for sources that are bad already when they are listed, where such are to stop it.
 
-    They are told before anything is packed; what only reading finds comes when all has been read.
+    They are told before anything is packed, and with them what reading the others finds, so that all can be mended at
+    once. Where the listing finds nothing, packing reads them anyway.
     """
-    if config.on_error == "skip":
+    if config.on_error == "skip" or not any(_is_bad(source, number) for shard in plan for number in shard.samples):
         return
-    unusable = []
-    for number in (number for shard in plan for number in shard.samples if source.content_sizes(number) == ()):
-        try:
-            source.sample(number)
-        except SourceError as error:
-            unusable.append(str(error))
+    log.warning("some of the sources cannot be packed; reading the others, to name all that are bad")
+    tasks = [Task(shard=shard, config=config, check=True) for shard in plan]
+    unusable = [line for shard in _run(source, tasks, on_shard=lambda _: None) for line in shard.unusable]
     if unusable:
         raise UnusableSourcesError(_describe(unusable))
+
+
+def _is_bad(source: Source, number: int) -> bool:
+    """Tell whether a sample is known to be unusable without reading much: a bad row, a file that is gone or empty."""
+    sizes = source.content_sizes(number)
+    if sizes is None or (sizes and 0 not in sizes):
+        return False
+    try:
+        source.sample(number)
+    except SourceError:
+        return True
+    return False
 
 
 def _make_folder(config: PackConfig) -> None:
@@ -302,5 +315,5 @@ def _describe(unusable: Sequence[str]) -> str:
     more = f"; and {len(unusable) - 10} more" if len(unusable) > 10 else ""
     return (
         f"{len(unusable)} sources cannot be packed: {'; '.join(unusable[:10])}{more}. "
-        "Mend or remove them, or pack without them (--on-error skip)"
+        "Mend or remove them, or pack without them (--on-error skip), which lists all in the manifest"
     )

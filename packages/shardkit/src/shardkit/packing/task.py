@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from shardkit.packing.layout import ShardPlan
 from shardkit.packing.recode import recode_sample
 from shardkit.packing.writer import ShardWriter
 from shardkit.processes import process_pool
-from shardkit.sources.source import Source
+from shardkit.sources.source import Source, SourceSample
 
 __all__ = ["Finished", "Task", "finished_shard", "remove_shard", "remove_skip_record", "run_tasks"]
 
@@ -33,11 +33,15 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A shard to make, and how. ``keep``: it may be there already, from a packing of the same plan."""
+    """A shard to make, and how. ``keep``: it may be there already, from a packing of the same plan.
+
+    ``check``: find what cannot be used, and write nothing; what would have to be fetched is passed over.
+    """
 
     shard: ShardPlan
     config: PackConfig
-    keep: bool
+    keep: bool = False
+    check: bool = False
 
     @property
     def path(self) -> Path:
@@ -125,29 +129,51 @@ def _run_kept(task: Task) -> Finished:
 
 
 def _run(source: Source, task: Task) -> Finished:
+    if task.check:
+        numbers = [number for number in task.shard.samples if source.content_sizes(number) is not None]
+        checked = _Samples(source, numbers, config=task.config)
+        for _ in checked:
+            pass
+        return Finished(None, tuple(checked.unusable))
     finished = finished_shard(task) if task.keep else None
     return finished or _write(source, task)
+
+
+class _Samples:
+    """Samples as they go into a shard, and what became of the others: see :class:`Finished`."""
+
+    def __init__(self, source: Source, numbers: Sequence[int], *, config: PackConfig) -> None:
+        self._source = source
+        self._numbers = numbers
+        self._config = config
+        self.unusable: list[str] = []
+        self.kept: Counter[str] = Counter()
+
+    def __iter__(self) -> Iterator[SourceSample]:
+        config = self._config
+        for number in self._numbers:
+            try:
+                yield recode_sample(
+                    self._source.sample(number), config.recode, transform=config.transform, on_kept=self._keep
+                )
+            except SourceError as error:
+                self.unusable.append(str(error))
+
+    def _keep(self, reason: str) -> None:
+        self.kept[reason] += 1
 
 
 def _write(source: Source, task: Task) -> Finished:
     """Write one shard and its index; none without a usable sample, or with a bad one that is to stop the packing."""
     path, config = task.path, task.config
-    unusable: list[str] = []
-    kept: Counter[str] = Counter()
-    change = functools.partial(
-        recode_sample, recode=config.recode, transform=config.transform, on_kept=lambda reason: kept.update([reason])
-    )
+    samples = _Samples(source, task.shard.samples, config=config)
+    unusable = samples.unusable
     try:
         with ShardWriter(path, replace=task.keep) as writer:
-            for number in task.shard.samples:
-                try:
-                    sample = change(source.sample(number))
-                except SourceError as error:
-                    unusable.append(str(error))
-                    continue
+            for sample in samples:
                 writer.write_sample(sample.key, sample.members, origin=sample.origin)
             if config.on_error == "skip" or not unusable:
-                _write_skip_record(task, unusable, kept=kept)
+                _write_skip_record(task, unusable, kept=samples.kept)
             if len(unusable) == len(task.shard.samples) or (unusable and config.on_error == "stop"):
                 raise _NothingToWrite
     except _NothingToWrite:
@@ -157,7 +183,7 @@ def _write(source: Source, task: Task) -> Finished:
     except BaseException:
         remove_shard(path)
         raise
-    return Finished(_record(writer.index), tuple(unusable), kept)
+    return Finished(_record(writer.index), tuple(unusable), samples.kept)
 
 
 class _NothingToWrite(Exception):  # noqa: N818  # no error: it leaves the writer without publishing the file
