@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wds.checks import Patterns
-from wds.console import JOBS, AsJson, Jobs, Progress, human_bytes, print_error, print_json, print_line, print_warning
+from wds.console import (
+    JOBS,
+    AsJson,
+    Jobs,
+    Progress,
+    human_bytes,
+    print_error,
+    print_json,
+    print_line,
+    print_note,
+    print_warning,
+)
 from wds.patterns import expand_existing
 from wds.text import masked
 
@@ -49,7 +60,7 @@ ClassNames = Annotated[
     typer.Option(
         "--classes",
         metavar="FILE|N",
-        show_default="as many as the labels need",
+        show_default="none",
         help="A file of class names, one a line in the order of their numbers; or how many classes there are.",
     ),
 ]
@@ -133,6 +144,8 @@ def _print_summary(catalog: Catalog) -> None:
     unlabelled = sum(shard.labels.get(-1, 0) for shard in catalog.shards)
     if any(label >= 0 for shard in catalog.shards for label in shard.labels) and unlabelled:
         print_warning(f"{unlabelled} samples have no whole number as label: wds validate says which")
+    if catalog.nameless:
+        print_note("The manifest has no class names: nobody knows them here. To give them: --classes FILE")
     for path in catalog.written:
         print_line(f"{path}  written")
     counts = Counter(shard.outcome for shard in catalog.shards)
