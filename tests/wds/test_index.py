@@ -116,7 +116,7 @@ def test_keys_that_shards_share_are_a_warning_that_names_both(tmp_path: Path) ->
 
 def test_samples_without_a_label_among_others_are_a_warning(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "x.tar", [*sample_members(2), ("z.jpg", b"1"), ("z.cls", b"tench")])
-    assert "1 samples have no whole number as label" in invoke("index", shard).stderr
+    assert "1 sample has no whole number as label" in invoke("index", shard).stderr
     bare = write_shard(tmp_path / "y.tar", [("z.jpg", b"1")])
     assert invoke("index", bare, "--prefix", "y").stderr == ""
 

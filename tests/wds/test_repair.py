@@ -32,7 +32,7 @@ def test_what_was_done_is_printed_and_the_result_validates(cut: Path, tmp_path: 
     assert third.startswith("  quarantined WDS002  '000005.jpg' at byte ")
     assert rest == [
         f"  what was dropped, with a report: {tmp_path}/out/quarantine/cut.quarantine.tar",
-        "1 shards: 1 repaired, 0 good, 0 without a whole sample; 1 members quarantined",
+        "1 shard: 1 repaired, 0 good, 0 without a whole sample; 1 member quarantined",
     ]
     assert invoke("validate", tmp_path / "out", "--jobs", 1, "--strict").code == 0
 
@@ -60,7 +60,7 @@ def test_a_shard_that_could_not_be_written_is_not_called_one_without_samples(cut
     assert ended.code == 1
     first, last = ended.stdout.splitlines()
     assert first == f"{cut}: left as it was: {tmp_path}/out/quarantine: File exists"
-    assert last == "1 shards: 0 repaired, 0 good, 0 without a whole sample, 1 left as they were; 0 members quarantined"
+    assert last == "1 shard: 0 repaired, 0 good, 0 without a whole sample, 1 left as they were; 0 members quarantined"
 
 
 def test_a_place_for_the_result_must_be_named_once(cut: Path, tmp_path: Path) -> None:

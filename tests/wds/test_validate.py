@@ -38,7 +38,7 @@ def test_only_shards_with_findings_are_listed(tmp_path: Path) -> None:
     lines = ended.stdout.splitlines()
     assert str(bad) in lines
     assert str(good) not in lines
-    assert lines[-1].endswith(": 1 errors, 0 warnings, 0 notes")
+    assert lines[-1].endswith(": 1 error, 0 warnings, 0 notes")
 
 
 def test_a_shard_that_differs_from_its_manifest_is_an_error(packed: Path) -> None:

@@ -17,6 +17,7 @@ from wds.console import JOBS, AsJson, Jobs, print_note, print_warning
 from wds.pack_options import DEFAULT_SHARD_SAMPLES
 from wds.patterns import local_shards
 from wds.recoding import picture_changes
+from wds.text import counted
 
 if TYPE_CHECKING:
     from shardkit import PackConfig, Selection, ShardSize
@@ -120,7 +121,9 @@ class _Task:
                 manifest = pack(source, plan, config=config, on_shard=on_shard)
         pack_view.result(manifest, config, ignored=0, as_json=self.as_json)
         num_before = sum(shard.num_samples for shard in source.shards)
-        print_note(f"{manifest.num_samples} of {num_before} samples of {len(source.shards)} shards")
+        print_note(
+            f"{manifest.num_samples} of {counted(num_before, 'sample')} of {counted(len(source.shards), 'shard')}"
+        )
 
 
 def _size(text: str | None, *, count: int | None) -> ShardSize | None:

@@ -11,6 +11,7 @@ from wds import pack_view
 from wds.console import JOBS, AsJson, Jobs, print_json, print_line
 from wds.pack_options import DryRun
 from wds.recoding import transform_named
+from wds.text import counted
 
 if TYPE_CHECKING:
     from shardkit import Slice, WrittenPlan
@@ -64,4 +65,7 @@ def _print_part(part: Slice, plan: WrittenPlan, *, folder: Path, as_json: bool) 
         print_json({"slice": f"{part.number}/{part.of}", "shards": made, "missing": missing, "manifest": None})
         return
     there = len(plan.shards) - len(missing)
-    print_line(f"slice {part.number}/{part.of}: {made} shards are made; of the whole, {there} of {len(plan.shards)}")
+    print_line(
+        f"slice {part.number}/{part.of}: {counted(made, 'shard is/shards are')} made; of the whole, {there} of "
+        f"{len(plan.shards)}"
+    )

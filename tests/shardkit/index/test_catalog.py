@@ -96,7 +96,7 @@ class TestManifest:
         shards = write_set(tmp_path)
         catalog(shards)
         assert catalog(shards[:2]).written == ()
-        with pytest.raises(OutputExistsError, match=r"lists 1 shards that are not named here, first tr-002\.tar"):
+        with pytest.raises(OutputExistsError, match=r"lists 1 shard that is not named here, first tr-002\.tar"):
             catalog(shards[:2], split="val")
         write_samples(shards[0], 50)
         with pytest.raises(OutputExistsError, match="Name all of them"):

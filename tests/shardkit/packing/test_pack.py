@@ -199,7 +199,7 @@ class TestBadSources:
     def test_a_folder_of_bad_sources_alone_is_an_error(self, tmp_path: Path) -> None:
         image_folder(tmp_path / "in", classes=("a",), per_class=0)
         (tmp_path / "in" / "a" / "zero.jpg").touch()
-        with pytest.raises(UnusableSourcesError, match="no usable picture in 1 samples"):
+        with pytest.raises(UnusableSourcesError, match="no usable picture in 1 sample"):
             pack_folder(tmp_path / "in", tmp_path / "out", num_shards=1, on_error="skip")
         assert contents(tmp_path / "out") == {}
 

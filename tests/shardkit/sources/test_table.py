@@ -203,7 +203,7 @@ class TestRows:
             b"path,label\n" + good + b"\n" + b"one\n" + b"a,b,c\n" + b"caf\xe9.jpg,1\n" + good
         )
         assert [line.removeprefix("t.csv: ") for line in errors(opened(tmp_path / "t.csv"))] == [
-            "row 4: 1 fields, the header has 2",
+            "row 4: 1 field, the header has 2",
             "row 5: 3 fields, the header has 2",
             "row 6: not UTF-8",
         ]
@@ -244,7 +244,7 @@ class TestRows:
     def test_bad_rows_and_bad_files_are_told_in_one_go(self, tmp_path: Path, jobs: int) -> None:
         image_folder(tmp_path)
         (tmp_path / "text.jpg").write_bytes(b"not a picture")
-        rows = [ROWS[0], ("", "x"), ("text.jpg", "x"), ("gone.jpg", "x"), ROWS[1]]
+        rows: list[tuple[object, ...]] = [ROWS[0], ("", "x"), ("text.jpg", "x"), ("gone.jpg", "x"), ROWS[1]]
         table = write_table(tmp_path / "t.csv", ["path", "label"], rows)
         with pytest.raises(UnusableSourcesError) as caught:
             pack_folder(opened(table), tmp_path / "out", jobs=jobs)

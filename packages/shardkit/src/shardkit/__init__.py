@@ -26,6 +26,7 @@ from shardkit.errors import (
     UnknownRuleError,
     UnusableSourcesError,
     WorkerDiedError,
+    counted,
     printable,
 )
 from shardkit.fake_imagenet import FakeImageNet
@@ -70,7 +71,7 @@ from shardkit.remote.patience import RemoteLimits
 from shardkit.remote.stream import RemotePool, RemoteStream
 from shardkit.repair.mending import Change
 from shardkit.repair.quarantine import change_document
-from shardkit.repair.repair import RepairConfig, RepairReport, repair_shards
+from shardkit.repair.repair import RepairConfig, RepairReport, carry_manifests, repair_shards
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns
 from shardkit.show.class_names import class_names
@@ -181,6 +182,7 @@ __all__ = [
     "atomic_file",
     "begins_archive",
     "build_index",
+    "carry_manifests",
     "catalog_shards",
     "change_document",
     "check_shards",
@@ -189,6 +191,7 @@ __all__ = [
     "combined",
     "common_prefix",
     "contact_sheet",
+    "counted",
     "dali_index",
     "dali_name",
     "dataset_digest",

@@ -65,8 +65,8 @@ class Catalog:
     """What was made.
 
     ``shards``: what became of each, in order. ``findings``: what is wrong with them together. ``manifests``: that list
-    them, found or made; empty where none was wanted, or a shard failed. ``nameless``: the one made names no class of the labels.
-    ``written``: files that describe the whole set.
+    them, found or made; empty where none was wanted, or a shard failed. ``nameless``: the one made has labels and no
+    class names. ``written``: files that describe the whole set.
     """
 
     shards: tuple[IndexedShard, ...]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardkit.errors import ManifestError, OutputExistsError, PatternError
+from shardkit.errors import ManifestError, OutputExistsError, PatternError, counted
 from shardkit.index.indexing import IndexedShard
 from shardkit.index.shard_index import shard_name
 from shardkit.manifest import MANIFEST_SUFFIX, Manifest, ShardRecord, manifests_in, read_manifest
@@ -109,7 +109,8 @@ def require_room(locations: Sequence[str], options: ListingOptions) -> None:
     unnamed = [s.name for s in standing.shards if s.name not in names and (options.folder / s.name).exists()]
     if unnamed:
         raise OutputExistsError(
-            f"{options.path} lists {len(unnamed)} shards that are not named here, first {unnamed[0]}. "
+            f"{options.path} lists {counted(len(unnamed), 'shard that is/shards that are')} not named here, "
+            f"first {unnamed[0]}. "
             "Name all of them, or give this manifest another name (--prefix), or go without it (--no-manifest)"
         )
 

@@ -23,6 +23,7 @@ from shardkit.errors import (
     SourceError,
     UnfinishedPackingError,
     UnusableSourcesError,
+    counted,
 )
 from shardkit.manifest import Manifest, ShardRecord, read_manifest, write_manifest
 from shardkit.packing.config import PackConfig, existing_output, require_outside
@@ -202,7 +203,7 @@ def _require_usable(finished: Iterable[Finished], *, config: PackConfig) -> None
     if unusable and config.on_error == "stop":
         raise UnusableSourcesError(_describe(unusable))
     if not any(shard.record is not None for shard in finished):
-        raise UnusableSourcesError(f"no usable picture in {len(unusable)} samples. {_describe(unusable)}")
+        raise UnusableSourcesError(f"no usable picture in {counted(len(unusable), 'sample')}. {_describe(unusable)}")
 
 
 def _finish(source: Source, tasks: Sequence[Task], *, config: PackConfig, finished: Sequence[Finished]) -> Manifest:
@@ -257,9 +258,10 @@ def _make_room(config: PackConfig, plan: WrittenPlan) -> bool:
             f"{config.folder}: an unfinished packing of '{config.prefix}' lies there, {there} of {len(plan.shards)} "
             "shards. Go on with it (--on-exists resume), or begin again (--on-exists overwrite)"
         )
+    standing = counted(len(existing), f"file of '{config.prefix}' is/files of '{config.prefix}' are")
     names = ", ".join(path.name for path in existing[:20]) + (", .." if len(existing) > 20 else "")
     raise OutputExistsError(
-        f"{config.folder}: {len(existing)} files of '{config.prefix}' are there already ({names}). "
+        f"{config.folder}: {standing} there already ({names}). "
         "Choose another folder or prefix, or overwrite them (--on-exists overwrite)"
     )
 
@@ -314,6 +316,6 @@ def _describe(unusable: Sequence[str]) -> str:
     """List what could not be used, the first ten by name."""
     more = f"; and {len(unusable) - 10} more" if len(unusable) > 10 else ""
     return (
-        f"{len(unusable)} sources cannot be packed: {'; '.join(unusable[:10])}{more}. "
+        f"{counted(len(unusable), 'source')} cannot be packed: {'; '.join(unusable[:10])}{more}. "
         "Mend or remove them, or pack without them (--on-error skip), which lists all in the manifest"
     )
