@@ -240,23 +240,6 @@ class TestRows:
         os.mkfifo(tmp_path / "x.jpg")
         assert "not a file" in errors(opened(write_table(tmp_path / "t.csv", ["path", "label"], [("x.jpg", 1)])))[0]
 
-    @pytest.mark.parametrize("jobs", [1, 2])
-    def test_bad_rows_and_bad_files_are_told_in_one_go(self, tmp_path: Path, jobs: int) -> None:
-        image_folder(tmp_path)
-        (tmp_path / "text.jpg").write_bytes(b"not a picture")
-        rows: list[tuple[object, ...]] = [ROWS[0], ("", "x"), ("text.jpg", "x"), ("gone.jpg", "x"), ROWS[1]]
-        table = write_table(tmp_path / "t.csv", ["path", "label"], rows)
-        with pytest.raises(UnusableSourcesError) as caught:
-            pack_folder(opened(table), tmp_path / "out", jobs=jobs)
-        reasons = (
-            "3 sources cannot be packed",
-            "row 3: no path",
-            "row 4: text.jpg: not a picture",
-            "row 5: gone.jpg: No such",
-        )
-        assert [reason for reason in reasons if reason not in str(caught.value)] == []
-        assert not (tmp_path / "out").exists()
-
     def test_rows_that_cannot_be_used_are_told_before_anything_is_packed(self, tmp_path: Path) -> None:
         image_folder(tmp_path)
         table = write_table(tmp_path / "t.csv", ["path", "label"], [ROWS[0], ("", "x"), ROWS[1], ("a.jpg", "")])

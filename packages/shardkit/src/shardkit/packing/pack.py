@@ -35,6 +35,8 @@ from shardkit.sources import Source
 __all__ = ["pack", "prepare", "run_plan"]
 
 log = logging.getLogger(__name__)
+# So many pictures take a second or two to read.
+_QUICKLY_READ = 10_000
 
 
 def pack(
@@ -157,7 +159,8 @@ def _require_good(source: Source, plan: Sequence[ShardPlan], *, config: PackConf
     """
     if config.on_error == "skip" or not any(_is_bad(source, number) for shard in plan for number in shard.samples):
         return
-    log.warning("some of the sources cannot be packed; reading the others, to name all that are bad")
+    if (num_samples := sum(len(shard.samples) for shard in plan)) > _QUICKLY_READ:
+        log.info("some sources cannot be packed; reading all %d, to name every bad one", num_samples)
     tasks = [Task(shard=shard, config=config, check=True) for shard in plan]
     unusable = [line for shard in _run(source, tasks, on_shard=lambda _: None) for line in shard.unusable]
     if unusable:
