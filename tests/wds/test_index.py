@@ -9,10 +9,11 @@ import pytest
 
 from shardkit import build_index, index_path_of, read_index, read_manifest
 from shardkit.index.shard_index import index_to_json
-from tests.helpers.cli import invoke, processes_of_session, run_wds, started_wds, wait_until
+from tests.helpers.cli import TINY, invoke, processes_of_session, run_wds, started_wds, wait_until
 from tests.helpers.http_server import serve
 from tests.helpers.shards import sample_members, write_samples, write_shard
 from wds.console import human_bytes
+from wdsloader import open_dataset
 
 
 def write_set(folder: Path, count: int = 2) -> list[Path]:
@@ -26,7 +27,8 @@ def size_of(shards: list[Path]) -> str:
 def test_an_index_appears_beside_each_shard_and_one_manifest(tmp_path: Path) -> None:
     shards = write_set(tmp_path)
     ended = invoke("index", f"{tmp_path}/s-<0..1>.tar")
-    assert (ended.code, ended.stderr) == (0, "")
+    told = "The manifest has no class names: nobody knows them here. To give them: --classes FILE\n"
+    assert (ended.code, ended.stderr) == (0, told)
     lines = [f"{shard}.index.json  {2 + n} samples, made\n" for n, shard in enumerate(shards)]
     last = f"2 shards, 5 samples, {size_of(shards)}: 2 made\n"
     assert ended.stdout == "".join([*lines, f"{tmp_path}/s.manifest.json  written\n", last])
@@ -114,9 +116,23 @@ def test_keys_that_shards_share_are_a_warning_that_names_both(tmp_path: Path) ->
 
 def test_samples_without_a_label_among_others_are_a_warning(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "x.tar", [*sample_members(2), ("z.jpg", b"1"), ("z.cls", b"tench")])
-    assert "1 samples have no whole number as label" in invoke("index", shard).stderr
+    assert "1 sample has no whole number as label" in invoke("index", shard).stderr
     bare = write_shard(tmp_path / "y.tar", [("z.jpg", b"1")])
     assert invoke("index", bare, "--prefix", "y").stderr == ""
+
+
+def test_sets_whose_highest_labels_differ_are_no_different_class_lists(tmp_path: Path) -> None:
+    """Numbers as names would be two lists, of 3 classes and of 9, and no run could use both."""
+    train, val = tmp_path / "train", tmp_path / "val"
+    for folder, first in ((train, 0), (val, 6)):
+        write_samples(folder / "s-0.tar", 3, first=first)
+        assert invoke("index", folder, "--jobs", 1).code == 0
+    with open_dataset([str(train / "s-0.tar"), str(val / "s-0.tar")]) as both:
+        assert (both.classes, both.num_samples) == (None, 6)
+    assert json.loads(invoke("inspect", train, "--json", "--jobs", 1).stdout)["classes"] == []
+    run = ("train", "--urls", train, "--val-urls", val, *TINY, "--epochs", 1, "--run-dir", tmp_path / "run")
+    ended = invoke(*run, "--set", "model.num_classes=9", "--batch-size", 3)
+    assert ended.code == 0, ended.stderr
 
 
 def test_classes_split_and_name_are_as_told(tmp_path: Path) -> None:

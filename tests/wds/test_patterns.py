@@ -20,7 +20,7 @@ def test_shards_to_read_may_lie_anywhere(tmp_path: Path) -> None:
 def test_shards_that_are_named_twice_are_pointed_out(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "a.tar", 2)
     ended = invoke("stats", path, path, "--jobs", 1)
-    assert ended.stderr.startswith("warning: 1 shards are named more than once, and count as often\n")
+    assert ended.stderr.startswith("warning: 1 shard named more than once: each counts as often as it is named\n")
     assert "named more" not in invoke("stats", path, "--jobs", 1).stderr
 
 

@@ -30,12 +30,12 @@ def test_what_is_measured_is_shown(tmp_path: Path) -> None:
         "mean            0.333333  0.333333  0.333333   red, green, blue; black 0, white 1",
         "std             0.471405  0.471405  0.471405",
         "classes         2, of 1 to 2 samples (1 to 2.00)",
-        "                1 classes have no sample: 1",
+        "                1 class has no sample: 1",
         "width           8 to 16, 5 % 8, median 8, 95 % 16, mean 10.7 pixels",
         "height          2 to 4, 5 % 2, median 4, 95 % 4, mean 3.3 pixels",
         f"bytes           {low} to {high}, 5 % {low}, median {middle}, 95 % {high}, mean {mean} a picture",
         f"bits per pixel  {8 * num_bytes / 96:.2f}",
-        "duplicates      1 pictures, in 1 groups of equal bytes",
+        "duplicates      1 picture, in 1 group of equal bytes",
         f"                {shard}: a, {shard}: c",
     ]
 

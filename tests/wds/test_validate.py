@@ -41,7 +41,7 @@ def test_only_shards_with_findings_are_listed(tmp_path: Path) -> None:
     lines = ended.stdout.splitlines()
     assert str(bad) in lines
     assert str(good) not in lines
-    assert lines[-1].endswith(": 1 errors, 0 warnings, 0 notes")
+    assert lines[-1].endswith(": 1 error, 0 warnings, 0 notes")
 
 
 def test_a_shard_that_differs_from_its_manifest_is_an_error(packed: Path) -> None:
@@ -243,12 +243,12 @@ def test_standard_input_is_measured(tmp_path: Path, pack: Callable[[bytes], byte
     ended = invoke("validate", "-", stdin=data)
     assert ended.code == 0
     size = f"{len(data)} B" if len(data) < 1024 else f"{len(data) / 1024:.1f} KiB"
-    assert ended.stdout.splitlines()[-1].startswith(f"1 shards, 3 samples, 3 whole, {size}: ")
+    assert ended.stdout.splitlines()[-1].startswith(f"1 shard, 3 samples, 3 whole, {size}: ")
 
 
 def test_a_stream_that_was_not_read_to_its_end_has_no_size(tmp_path: Path) -> None:
     ended = invoke("validate", "-", stdin=b"<html>" * 100_000)
-    assert ended.stdout.endswith("0 whole, of unknown size: 1 errors, 0 warnings, 0 notes\n")
+    assert ended.stdout.endswith("0 whole, of unknown size: 1 error, 0 warnings, 0 notes\n")
     shard = write_samples(tmp_path / "a-0.tar", 3)
     ended = validate(shard, tmp_path / "a-1.tar")
     assert f"{shard.stat().st_size / 1024:.1f} KiB and more: 1 errors" in ended.stdout

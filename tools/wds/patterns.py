@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from wds.console import print_warning
+from wds.text import counted
 
 if TYPE_CHECKING:
     from shardkit import Manifest
@@ -145,13 +146,13 @@ def _expand(patterns: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _warn_of_twins(shards: Sequence[str]) -> None:
     if num_more := len(shards) - len(set(shards)):
-        print_warning(f"{num_more} shards are named more than once, and count as often")
+        print_warning(f"{counted(num_more, 'shard')} named more than once: each counts as often as it is named")
 
 
 def _missing(shards: Sequence[str], *, total: int) -> Exception:
     from wdsloader import DatasetError
 
-    return DatasetError(f"{_list(shards)}: no such file, {len(shards)} of {total} shards")
+    return DatasetError(f"{_list(shards)}: no such file, {len(shards)} of {counted(total, 'shard')}")
 
 
 def _list(shards: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from wds.console import human_bytes, print_line
 from wds.screen import Column, Screen, table
+from wds.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,7 +63,7 @@ def print_reports(
 
 def summary_lines(summary: ShardSummary, *, classes: Sequence[str], screen: Screen) -> list[str]:
     """Return what a shard, or several together, hold."""
-    stored = "" if summary.num_bytes is None else f", {summary.num_bytes:,} bytes"
+    stored = "" if summary.num_bytes is None else f", {counted(summary.num_bytes, 'byte', spec=',')}"
     broken = f"; {summary.broken:,} broken" if summary.broken else ""
     lines = [
         f"  samples     {summary.samples:,}, {summary.whole:,} whole{stored}{', gzip' if summary.compressed else ''}",

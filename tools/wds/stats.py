@@ -11,7 +11,7 @@ import typer
 from wds.checks import DEFAULT_MAX_PIXELS, AllowCommands, Classes, MaxPixels, Patterns, visible_name
 from wds.console import JOBS, AsJson, Jobs, Progress, print_error, print_json, print_line, print_warning
 from wds.patterns import shards_to_read
-from wds.text import masked
+from wds.text import counted, masked
 
 if TYPE_CHECKING:
     from shardkit import Distribution, Statistics
@@ -77,7 +77,7 @@ def stats(
 
 def _print(found: Statistics) -> None:
     part = f", estimated from {found.looked_at}" if found.estimated else ""
-    print_line(f"samples         {found.samples:,}, {found.pictures:,} pictures{part}")
+    print_line(f"samples         {found.samples:,}, {counted(found.pictures, 'picture', spec=',')}{part}")
     if found.channels is not None:
         print_line(f"mean            {_channels(found.channels.mean)}   red, green, blue; black 0, white 1")
         print_line(f"std             {_channels(found.channels.std)}")
@@ -89,7 +89,10 @@ def _print(found: Statistics) -> None:
         print_line(f"bits per pixel  {found.bits_per_pixel:.2f}")
     if found.duplicates is not None:
         again = sum(len(group) - 1 for group in found.duplicates)
-        print_line(f"duplicates      {again:,} pictures, in {len(found.duplicates):,} groups of equal bytes")
+        print_line(
+            f"duplicates      {counted(again, 'picture', spec=',')}, in "
+            f"{counted(len(found.duplicates), 'group', spec=',')} of equal bytes"
+        )
         for group in found.duplicates[:_NAMED]:
             named = ", ".join(f"{masked(shard)}: {visible_name(key)}" for shard, key in group[:_NAMED])
             print_line(f"                {named}{', ..' if len(group) > _NAMED else ''}")
@@ -103,9 +106,12 @@ def _print_classes(found: Statistics) -> None:
     if found.missing_classes:
         named = ", ".join(str(label) for label in found.missing_classes[:_NAMED])
         more = ", .." if len(found.missing_classes) > _NAMED else ""
-        print_line(f"                {len(found.missing_classes):,} classes have no sample: {named}{more}")
+        print_line(
+            f"                {counted(len(found.missing_classes), 'class has/classes have', spec=',')} no "
+            f"sample: {named}{more}"
+        )
     if found.unlabelled:
-        print_line(f"                {found.unlabelled:,} samples have no label")
+        print_line(f"                {counted(found.unlabelled, 'sample has/samples have', spec=',')} no label")
 
 
 def _print_problems(found: Statistics) -> None:
@@ -116,7 +122,7 @@ def _print_problems(found: Statistics) -> None:
     for picture in found.unusable[:_NAMED]:
         print_error(f"{picture.shard}: '{visible_name(picture.key)}': {picture.reason}")
     if len(found.unusable) > _NAMED:
-        print_error(f"{len(found.unusable)} pictures cannot be decoded; --json names all of them")
+        print_error(f"{counted(len(found.unusable), 'picture')} cannot be decoded; --json names all of them")
 
 
 def _channels(values: tuple[float, float, float]) -> str:

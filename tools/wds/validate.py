@@ -27,7 +27,7 @@ from wds.checks import (
 from wds.console import JOBS, SCHEMA_VERSION, AsJson, Jobs, human_bytes, print_json, print_line
 from wds.explain import explain
 from wds.patterns import NamedShards, shards_to_read
-from wds.text import visible
+from wds.text import counted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +38,7 @@ __all__ = ["validate"]
 
 # As shardkit.MAX_UNPACK_RATIO, which is not imported just to show the help.
 _DEFAULT_RATIO = 100
+_SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 Against = Annotated[
     list[str] | None,
@@ -212,12 +213,12 @@ class _TextView(_View):
     def close(self) -> None:
         """Show the totals."""
         totals = self.totals
-        found = ", ".join(f"{self.severities[s]} {s}s" for s in ("error", "warning", "note"))
+        found = ", ".join(counted(self.severities[s], s) for s in _SEVERITIES)
         ignored = f"; {self.ignored.total()} ignored ({', '.join(sorted(self.ignored))})" if self.ignored else ""
         size = human_bytes(totals["bytes"])
         if self.num_unmeasured:
             size = "of unknown size" if self.num_unmeasured == totals["shards"] else f"{size} and more"
-        held = f"{totals['shards']} shards, {totals['samples']} samples, {totals['whole']} whole"
+        held = f"{counted(totals['shards'], 'shard')}, {counted(totals['samples'], 'sample')}, {totals['whole']} whole"
         print_line(f"{held}, {size}: {found}{ignored}")
 
 
@@ -252,7 +253,7 @@ class _JsonlView(_View):
 
     def close(self) -> None:
         """Print the totals."""
-        counts = {f"{severity}s": self.severities[severity] for severity in ("error", "warning", "note")}
+        counts = {f"{severity}s": self.severities[severity] for severity in _SEVERITIES}
         _print_record({"record": "summary", **self.totals, **counts, "ignored": dict(self.ignored)})
 
 

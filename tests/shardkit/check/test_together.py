@@ -57,7 +57,7 @@ class TestKeys:
         assert [report.summary.labels for report in reports] == [{1: 1}, {2: 1}]
         (finding,) = check_together(reports)
         assert (finding.rule, finding.severity, finding.shard) == ("WDS052", "warning", str(shards[1]))
-        assert finding.message == f"1 keys are in other shards too, first 'sample', also in {shards[0]}"
+        assert finding.message == f"1 key is in other shards too, first 'sample', also in {shards[0]}"
 
     def test_halves_of_one_key_in_two_shards_are_two_halves(self, tmp_path: Path) -> None:
         """KEY-04."""
@@ -71,7 +71,7 @@ class TestKeys:
         found = [finding for finding in check_together(check_all(shards)) if finding.rule == "WDS052"]
         assert [(finding.shard, finding.message.partition(",")[0]) for finding in found] == [
             (str(shards[1]), "2 keys are in other shards too"),
-            (str(shards[2]), "1 keys are in other shards too"),
+            (str(shards[2]), "1 key is in other shards too"),
         ]
         assert f"first '000005', also in {shards[1]}" in found[1].message
 
@@ -123,7 +123,7 @@ class TestPictures:
         found = {finding.rule: finding for finding in check_together(check_all([path]))}
         assert set(found) == {"WDS035", "WDS056"}
         assert (found["WDS056"].severity, found["WDS056"].member) == ("note", "c")
-        assert found["WDS056"].message == f"1 pictures come a second time, first the one of 'a' in {path}"
+        assert found["WDS056"].message == f"1 picture comes a second time, first the one of 'a' in {path}"
         assert (found["WDS035"].severity, found["WDS035"].member) == ("warning", "d")
         assert found["WDS035"].message == f"the same picture as 'a' in {path} (label 5, and 0 there)"
 
@@ -196,7 +196,7 @@ class TestSizes:
         """DIST-02."""
         reports = check_all([write_samples(tmp_path / "x.tar", 4)])
         (finding,) = check_together(reports, SetOptions(readers=8))
-        assert (finding.rule, finding.severity, finding.message) == ("WDS059", "warning", "1 shards for 8 readers")
+        assert (finding.rule, finding.severity, finding.message) == ("WDS059", "warning", "1 shard for 8 readers")
         assert check_together(reports, SetOptions(readers=1)) == []
 
 

@@ -77,7 +77,7 @@ def test_a_store_that_breaks_off_is_asked_again_at_the_byte_where_it_broke(
         assert read_all(stream) == DATA
         assert stream.failure is None
     assert flaky.asked == [0, 0, 5000, 5000, 9000, 9000]
-    assert f"a.tar: 5000 of {len(DATA)} bytes, then OSError: reset; trying again (1 tries left)" in caplog.text
+    assert f"a.tar: 5000 of {len(DATA)} bytes, then OSError: reset; trying again (1 try left)" in caplog.text
 
 
 def test_a_store_that_stays_short_is_a_failure_and_no_end(

@@ -26,6 +26,7 @@ from shardkit.errors import (
     UnknownRuleError,
     UnusableSourcesError,
     WorkerDiedError,
+    counted,
     printable,
 )
 from shardkit.fake_imagenet import FakeImageNet
@@ -63,7 +64,7 @@ from shardkit.packing.config import PLAN_SUFFIX, PackConfig, existing_output, re
 from shardkit.packing.layout import ShardPlan, ShardSize, parse_shard_size, plan_shards, planned_bytes
 from shardkit.packing.pack import pack, prepare, run_plan
 from shardkit.packing.plan import Slice, WrittenPlan, parse_slice, plan_of, read_plan, reopen_source, write_plan
-from shardkit.packing.recode import Recode, recode_sample
+from shardkit.packing.recode import Recode, Transform, recode_sample
 from shardkit.packing.writer import ShardWriter
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
 from shardkit.remote.manifests import expand_manifests
@@ -71,7 +72,7 @@ from shardkit.remote.patience import RemoteLimits
 from shardkit.remote.stream import RemotePool, RemoteStream
 from shardkit.repair.mending import Change
 from shardkit.repair.quarantine import change_document
-from shardkit.repair.repair import RepairConfig, RepairReport, repair_shards
+from shardkit.repair.repair import RepairConfig, RepairReport, carry_manifests, repair_shards
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns
 from shardkit.show.class_names import class_names
@@ -172,6 +173,7 @@ __all__ = [
     "TableSource",
     "Tile",
     "TileOptions",
+    "Transform",
     "UnfinishedPackingError",
     "UnknownRuleError",
     "UnusableSourcesError",
@@ -182,6 +184,7 @@ __all__ = [
     "begins_archive",
     "beside",
     "build_index",
+    "carry_manifests",
     "catalog_shards",
     "change_document",
     "check_shards",
@@ -190,6 +193,7 @@ __all__ = [
     "combined",
     "common_prefix",
     "contact_sheet",
+    "counted",
     "dali_index",
     "dali_name",
     "dataset_digest",

@@ -15,7 +15,7 @@ import numpy as np
 from shardkit.check.marks import NO_LABEL, Uint64s, names_at
 from shardkit.check.rules import Finding, finding
 from shardkit.check.validate import ShardReport
-from shardkit.errors import printable
+from shardkit.errors import counted, printable
 from shardkit.index.shard_index import Int64s
 from shardkit.keys import split_name
 from shardkit.locations import bare_url, is_url, local_path
@@ -139,7 +139,10 @@ def _repeated_keys(samples: _Samples) -> Iterator[Finding]:
     for count, row, twin in _first_of_each_shard(samples, first=first, other=other):
         (key,) = samples.names(np.array([row]))
         also = samples.shards[samples.shard_numbers[twin]]
-        message = f"{count} keys are in other shards too, first '{printable(key)}', also in {printable(also)}"
+        message = (
+            f"{counted(count, 'key is/keys are')} in other shards too, first '{printable(key)}', also in "
+            f"{printable(also)}"
+        )
         yield finding("WDS052", samples.shards[samples.shard_numbers[row]], message)
 
 
@@ -153,7 +156,10 @@ def _repeated_pictures(samples: _Samples) -> Iterator[Finding]:
     for count, row, twin in _first_of_each_shard(samples, first=first[~differs], other=other[~differs]):
         twin_key, key = samples.names(np.array([twin, row]))
         where = samples.shards[samples.shard_numbers[twin]]
-        message = f"{count} pictures come a second time, first the one of '{printable(twin_key)}' in {printable(where)}"
+        message = (
+            f"{counted(count, 'picture comes/pictures come')} a second time, first the one of "
+            f"'{printable(twin_key)}' in {printable(where)}"
+        )
         yield finding("WDS056", samples.shards[samples.shard_numbers[row]], message, key, int(samples.offsets[row]))
 
 
@@ -232,9 +238,11 @@ def _sorted_by_class(members: Sequence[ShardReport]) -> Iterator[Finding]:
     seen = [len(np.unique(labels)) for labels in own]
     expected = float(np.mean([np.sum(1 - (1 - share) ** len(labels)) for labels in own]))
     if max(seen) == 1 and min(map(len, own)) > 1:
-        message = f"1 class a shard, in each of {len(own)} shards"
+        message = f"1 class a shard, in each of {counted(len(own), 'shard')}"
     elif 2 * np.mean(seen) < expected:
-        message = f"{np.mean(seen):.1f} classes a shard in {len(own)} shards, {expected:.1f} if they were mixed"
+        message = (
+            f"{np.mean(seen):.1f} classes a shard in {counted(len(own), 'shard')}, {expected:.1f} if they were mixed"
+        )
     else:
         return
     yield finding("WDS033", members[0].summary.shard, message)
@@ -254,17 +262,24 @@ def _classes(members: Sequence[ShardReport], samples: _Samples, *, options: SetO
         missing = np.setdiff1d(np.arange(dataset.num_classes), labels)
         if len(missing):
             named = ", ".join(map(str, missing[:_NAMED])) + (", ..." if len(missing) > _NAMED else "")
-            yield finding("WDS037", shard, f"{len(missing)} of {dataset.num_classes} classes have no sample: {named}")
+            yield finding(
+                "WDS037",
+                shard,
+                f"{len(missing)} of {counted(dataset.num_classes, 'class has/classes have')} no sample: {named}",
+            )
 
 
 def _uneven(members: Sequence[ShardReport], options: SetOptions) -> Iterator[Finding]:
     """Compare the shards' numbers of samples with each other, and their number with that of the readers."""
     first = members[0].summary.shard
     if options.readers is not None and len(members) < options.readers:
-        yield finding("WDS059", first, f"{len(members)} shards for {options.readers} readers")
+        yield finding("WDS059", first, f"{counted(len(members), 'shard')} for {counted(options.readers, 'reader')}")
     # The last shard holds what was left over.
     smallest = min((r for r in members[:-1] if len(r.marks)), key=lambda r: len(r.marks), default=None)
     largest = max(members, key=lambda r: len(r.marks))
     if smallest is not None and 2 * len(largest.marks) > 3 * len(smallest.marks):
-        message = f"from {len(smallest.marks)} samples to {len(largest.marks)} in {printable(largest.summary.shard)}"
+        message = (
+            f"from {counted(len(smallest.marks), 'sample')} to {len(largest.marks)} in "
+            f"{printable(largest.summary.shard)}"
+        )
         yield finding("WDS058", smallest.summary.shard, message)

@@ -38,8 +38,8 @@ class CatalogOptions:
     """What to make.
 
     ``folder``: the folder for all of it but the table; None: beside the shards, in the one folder they share.
-    ``manifest``: make one, of this ``prefix`` (None: what the shards' names have in common), ``classes`` (None: by
-    their numbers) and ``split`` (None: train). ``table``: the Parquet file to write. ``write``: false reads and writes
+    ``manifest``: make one, of this ``prefix`` (None: what the shards' names have in common), ``classes`` (None: no
+    names) and ``split`` (None: train). ``table``: the Parquet file to write. ``write``: false reads and writes
     nothing. ``check``: compare the checksums of all shards, also where size and time agree.
     """
 
@@ -65,12 +65,14 @@ class Catalog:
     """What was made.
 
     ``shards``: what became of each, in order. ``findings``: what is wrong with them together. ``manifests``: that list
-    them, found or made; empty where none was wanted, or a shard failed. ``written``: files that describe the whole set.
+    them, found or made; empty where none was wanted, or a shard failed. ``nameless``: the one made has labels and no
+    class names. ``written``: files that describe the whole set.
     """
 
     shards: tuple[IndexedShard, ...]
     findings: tuple[Finding, ...] = ()
     manifests: tuple[Path, ...] = ()
+    nameless: bool = False
     written: tuple[Path, ...] = field(default=())
 
     @property
@@ -172,7 +174,8 @@ def _with_manifest(
     if options.write and not (listing.path.exists() and read_manifest(listing.path) == manifest):
         write_manifest(manifest, listing.path, replace=True)
         written.append(listing.path)
-    return replace(catalog, manifests=(listing.path,))
+    labelled = any(label >= 0 for shard in catalog.shards for label in shard.labels)
+    return replace(catalog, manifests=(listing.path,), nameless=labelled and not manifest.classes)
 
 
 def _keys_by_manifest(shards: Sequence[IndexedShard], standing: Sequence[Path]) -> tuple[Finding, ...]:

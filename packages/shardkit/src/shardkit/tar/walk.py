@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from shardkit.errors import ShardReadError
+from shardkit.errors import ShardReadError, counted
 from shardkit.tar.byte_source import ByteSource
 from shardkit.tar.disguise import describe_foreign
 from shardkit.tar.header import (
@@ -246,7 +246,10 @@ class ShardWalk:
 
     def _cut(self, member: Member) -> ShardReadError:
         """Return the error of a member whose content ends where the source stands."""
-        reason = f"cut at byte {self._source.position}: the member needs {member.size} bytes from byte {member.offset}"
+        reason = (
+            f"cut at byte {self._source.position}: the member needs {counted(member.size, 'byte')} from "
+            f"byte {member.offset}"
+        )
         return self._error(self._broken(reason), "WDS002", offset=member.header_offset, member=member.name)
 
     def _seek_behind(self, member: Member) -> int:
@@ -256,7 +259,8 @@ class ShardWalk:
         """
         if self._seek_header():
             reason = (
-                f"the size field says {member.size} bytes, which is beyond the end of the file, yet the next header is "
+                f"the size field says {counted(member.size, 'byte')}, which is beyond the end of the file, yet "
+                "the next header is "
                 f"at byte {self._source.position}"
             )
             raise self._error(reason, "WDS003", offset=member.header_offset, member=member.name)
@@ -264,7 +268,7 @@ class ShardWalk:
 
     def _extension(self, header: Header) -> bytes:
         if header.size > _MAX_EXTENSION_BYTES:
-            reason = f"an extended header of {header.size} bytes; at most {_MAX_EXTENSION_BYTES} are read"
+            reason = f"an extended header of {counted(header.size, 'byte')}; at most {_MAX_EXTENSION_BYTES} are read"
             raise self._error(reason, "WDS003", offset=self._source.position - BLOCK_BYTES)
         offset = self._source.position
         content = self._source.take(header.size)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from shardkit.check.rules.rule import Check, Hit, declare, more_of, rule
 from shardkit.check.scan import ShardScan
-from shardkit.errors import printable
+from shardkit.errors import counted, printable
 
 __all__: list[str] = []
 
@@ -95,7 +95,7 @@ def end_marker_missing(scan: ShardScan) -> Iterator[Hit]:
     if scan.ending is not None and not scan.ending.zero_blocks and scan.expected.end_marker:
         recorded = scan.expected.record
         if recorded is None or recorded.num_samples != len(scan.samples):
-            yield Hit(f"{len(scan.samples)} samples, end-of-archive marker missing: the file may be cut")
+            yield Hit(f"{counted(len(scan.samples), 'sample')}, end-of-archive marker missing: the file may be cut")
 
 
 @rule(
@@ -108,8 +108,9 @@ def end_marker_missing(scan: ShardScan) -> Iterator[Hit]:
 def data_after_end(scan: ShardScan) -> Iterator[Hit]:
     """Bytes that are not zeros follow the end marker."""
     if scan.ending is not None and scan.ending.trailing_bytes:
-        message = f"{scan.ending.trailing_bytes} bytes after the end marker that are not zeros"
-        yield Hit(message, offset=scan.ending.trailing_offset)
+        number = scan.ending.trailing_bytes
+        noun = "byte after the end marker that is not zero/bytes after the end marker that are not zeros"
+        yield Hit(counted(number, noun), offset=scan.ending.trailing_offset)
 
 
 @rule(
@@ -123,7 +124,9 @@ def data_after_end(scan: ShardScan) -> Iterator[Hit]:
 def another_archive(scan: ShardScan) -> Iterator[Hit]:
     """Further archives follow in the same file, as `cat a.tar b.tar` makes them."""
     for offset, num_samples in scan.following:
-        message = f"{len(scan.samples)} samples, then another archive at byte {offset} with {num_samples} more"
+        message = (
+            f"{counted(len(scan.samples), 'sample')}, then another archive at byte {offset} with {num_samples} more"
+        )
         yield Hit(message, offset=offset)
     if scan.following.num_seen > len(scan.following):
         yield Hit(f"{scan.following.num_seen - len(scan.following)} more archives follow")
