@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from shardkit import read_manifest
 from tests.helpers.cli import TINY, Ended, invoke
+from tests.helpers.http_server import serve
 from tests.helpers.picture_sets import PictureSet
 from tests.wds.conftest import FinishedRun
 
@@ -53,6 +56,31 @@ def test_another_batch_size_counts_the_same_samples(finished: FinishedRun) -> No
 def test_names_that_a_shell_made_of_a_glob_are_shards_too(finished: FinishedRun, val_set: PictureSet) -> None:
     document = json.loads(evaluate(finished.folder, "--urls", *val_set.shards, "--json").stdout)
     assert document["count"] == 37
+
+
+def test_remote_shards_without_a_manifest_are_refused_with_a_way_out_that_works(
+    finished: FinishedRun, val_set: PictureSet, tmp_path: Path
+) -> None:
+    shard = Path(val_set.shards[0])
+    (tmp_path / "far").mkdir()
+    shutil.copy(shard, tmp_path / "far")
+    with serve(tmp_path / "far") as server:
+        url = f"{server.url}/{shard.name}"
+        refused = evaluate(finished.folder, "--urls", url)
+        assert (refused.code, "run `wds index URL --out DIR`" in refused.stderr) == (1, True)
+        (tmp_path / "names").write_text("".join(f"{name}\n" for name in read_manifest(val_set.manifest).classes))
+        options = ("--prefix", "t", "--classes", tmp_path / "names")
+        assert invoke("index", url, "--out", tmp_path / "far", *options).code == 0
+        ended = evaluate(finished.folder, "--urls", server.url + "/t.manifest.json", "--json")
+    assert json.loads(ended.stdout)["count"] == 20
+
+
+def test_a_command_is_refused_with_an_option_that_is_there(finished: FinishedRun, val_set: PictureSet) -> None:
+    command = f"pipe:cat {val_set.shards[0]}"
+    refused = evaluate(finished.folder, "--urls", command)
+    assert (refused.code, "--allow-commands" in refused.stderr) == (2, True)
+    uncounted = evaluate(finished.folder, "--urls", command, "--allow-commands")
+    assert (uncounted.code, "an exact order needs counts" in uncounted.stderr) == (1, True)
 
 
 def test_missing_shards_are_wrong_use(finished: FinishedRun) -> None:

@@ -61,8 +61,9 @@ class EpochAccount:
     """The books of one epoch on one rank, or on several.
 
     ``start``: the position they begin at, 0 unless the epoch was resumed in its middle. ``expected`` is ``delivered`` +
-    ``replaced`` + ``filtered``. ``dropped``: samples of the tail that make no whole batch. ``by_cause`` and ``by_shard`` count what was replaced. ``lost_shards``: missing or damaged as a
-    whole. ``faults``: the first 1,000, by position. ``complete``: whether the epoch came to its end.
+    ``replaced`` + ``filtered``. ``dropped``: samples of the tail that make no whole batch. ``by_cause`` and
+    ``by_shard`` count what was replaced. ``lost_shards``: missing or damaged as a whole. ``faults``: the first 1,000,
+    by position. ``complete``: whether the epoch came to its end.
     """
 
     epoch: int

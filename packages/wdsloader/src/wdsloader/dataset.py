@@ -22,6 +22,7 @@ from shardkit import (
     dataset_digest,
     expand_patterns,
     index_state,
+    is_command,
     manifest_from_json,
 )
 from wdsloader.config import OnError
@@ -333,7 +334,9 @@ def _count(
 def _say_inexact(unknown: list[str], *, exact: bool) -> None:
     """Refuse, or announce once, the mode for shards whose counts are not known."""
     what = f"{mask_url(unknown[0])}: no manifest says how many samples it has ({len(unknown)} such shards)"
-    way_out = "run `wds index` where they lie and name the manifest's URL"
+    way_out = "run `wds index URL --out DIR`, put what it writes beside the shards, and name the manifest's URL"
+    if any(map(is_command, unknown)):
+        way_out = "name the shards themselves in place of a command"
     if exact:
         raise DatasetError(f"{what}: an exact order needs counts; {way_out}")
-    log.warning("%s: working in the inexact mode (no exact epochs, no resume inside one); %s", what, way_out)
+    log.warning("%s: working in the inexact mode (no exact epochs, no resume inside one); else %s", what, way_out)
