@@ -153,7 +153,8 @@ def test_whoever_follows_the_advice_on_workers_is_never_sent_back(
         seconds = sum(costs) / (1 + (at_work - 1) * (1 - crowding)) + overhead * (workers > 0)
         return Delivery(num_workers=workers, samples=1000, seconds=seconds, first_s=0.1)
 
-    tried, wanted = [], start
+    tried: list[int] = []
+    wanted: int | None = start
     while wanted is not None:
         assert wanted not in tried
         tried.append(wanted)

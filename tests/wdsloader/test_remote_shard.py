@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -130,8 +131,7 @@ SampleReader(dataset.table, max_indexes=1).read(int(sys.argv[1]))
         assert reader.read(30 * shard).content.key == f"{100 * shard:06d}"
         assert time.monotonic() - started < 5
         reader.close()
-    # A thread may be giving the last file its name still.
-    wait_until(lambda: not list(tmp_path.glob(".unfinished-*")))
+    assert not list(tmp_path.glob(".unfinished-*"))
 
 
 def test_the_next_samples_are_fetched_before_they_are_asked_for(server: Server, tmp_path: Path) -> None:
@@ -228,6 +228,46 @@ def test_neither_files_nor_threads_are_left_open(server: Server, tmp_path: Path)
         reader.read(0)
         reader.close()
     wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before + 3)
+
+
+def background() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("fetch ahead")]
+
+
+@pytest.mark.parametrize(
+    "misdeed",
+    [
+        Misdeed(cut_after=5000, stall_s=20),
+        Misdeed(wait_s=20),
+        Misdeed(status=503, body=b"busy", headers={"Retry-After": "20"}),
+    ],
+    ids=["in a body", "before an answer", "asked to wait"],
+)
+def test_closing_the_dataset_leaves_no_thread_and_no_unfinished_file_whatever_is_waited_for(
+    server: Server, tmp_path: Path, misdeed: Misdeed
+) -> None:
+    dataset = opened(server, tmp_path)
+    assert dataset.table.fetcher is not None
+    dataset.table.fetcher.pool.limits = RemoteLimits()
+    reader = SampleReader(dataset.table, max_indexes=4)
+    for shard in range(3):
+        server.misdeeds[f"/t-0{shard}.tar"] = [misdeed] * 4
+    reader.will_need(range(90))
+    wait_until(lambda: sum(server.count(f"/t-0{shard}.tar") for shard in range(3)) >= 3)
+    assert background()
+    dataset.close()
+    assert background() == []
+    assert not list(tmp_path.glob(".unfinished-*"))
+
+
+def test_closing_waits_for_a_file_that_is_being_given_its_name(server: Server, tmp_path: Path) -> None:
+    for number in range(6):
+        folder = tmp_path / str(number)
+        reader = SampleReader(opened(server, folder).table, max_indexes=4)
+        for sample in range(30):
+            reader.read(sample)
+        reader.close()
+        assert not list(folder.glob(".unfinished-*.tar-*"))
 
 
 def test_where_bad_samples_are_passed_over_a_damaged_shard_stops_no_other(

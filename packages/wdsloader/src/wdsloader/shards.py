@@ -189,6 +189,12 @@ class SampleReader:
         self._asked: OrderedDict[tuple[int, int], None] = OrderedDict()
         ahead = 0 if table.fetcher is None else table.fetcher.cache.config.ahead_bytes
         self._threads = AheadThreads(max_tasks=ahead // CHUNK_BYTES)
+        if table.fetcher is not None:
+            table.fetcher.serve(self)
+
+    def join(self, *, within_s: float) -> None:
+        """Wait until what was fetched ahead has ended; nothing of it is begun once this is closed."""
+        self._threads.join(within_s=within_s)
 
     def close(self) -> None:
         """Close every file, and give up what is being fetched."""
