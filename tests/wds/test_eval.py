@@ -106,3 +106,15 @@ def test_a_run_without_validation_shards_needs_some(train_set: PictureSet, tmp_p
     ended = evaluate(run)
     assert (ended.code, ended.stderr.count("\n")) == (2, 1)
     assert "Give --urls PATTERN" in ended.stderr
+
+
+def test_a_checkpoint_gives_no_leave_to_run_commands(tmp_path: Path, train_set: PictureSet) -> None:
+    """TRN-05, SEC-01: it may be anybody's; who resumes it allows them, or not."""
+    command, canary = f"pipe:touch {tmp_path}/canary; cat {train_set.shards[0]}", tmp_path / "canary"
+    args = ("--set", "schedule.epoch_samples=24", "--allow-commands", "--max-updates", 1, *TINY)
+    assert invoke("train", "--urls", command, "--run-dir", tmp_path / "run", *args).code == 0
+    canary.unlink()
+    refused = invoke("train", "--resume", tmp_path / "run", "--max-updates", 2)
+    assert (refused.code, "--allow-commands" in refused.stderr, canary.exists()) == (2, True, False)
+    allowed = invoke("train", "--resume", tmp_path / "run", "--max-updates", 2, "--allow-commands")
+    assert (allowed.code, canary.exists()) == (0, True)

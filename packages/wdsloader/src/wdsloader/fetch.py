@@ -69,7 +69,10 @@ class Fetcher:
         self._users: WeakSet[FetchUser] = WeakSet()
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_users": WeakSet()}
+        return {name: value for name, value in self.__dict__.items() if name != "_users"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state, _users=WeakSet())
 
     def serve(self, user: FetchUser) -> None:
         """Remember who has things fetched in the background, to be closed at the end."""
