@@ -79,8 +79,7 @@ def _write_sheet(path: Path, dataset: Dataset, *, config: LoaderConfig, batches:
 
 
 def _say_skipped(account: EpochAccount | None) -> None:
-    # The loader says it itself at the end of an epoch.
-    if account is not None and account.replaced and not account.complete:
+    if account is not None and (account.replaced or account.lost_shards):
         print_note(str(account))
 
 

@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 _PIECE_BYTES = 1 << 20
 # The folder's own lock: held while room is made and taken.
 _ROOM = "wds-cache-room"
+# What a file system says that has no room, or takes no file; where a file lies is told for the latter alone.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM)
 _LOCKLESS = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 
 
@@ -161,8 +164,40 @@ class ShardCache:
         if self.config.limit_bytes is None and self.config.limit_share_of_disk is None:
             return
         if self.folder.is_dir():
+            try:
+                with self.room():
+                    pass
+            except OSError as error:
+                # What nobody may write has grown by nobody's doing here.
+                if not self.refuses(error):
+                    raise
+
+    def refuses(self, error: OSError) -> bool:
+        """Tell whether the error is that the folder is full, or that this process may not write there."""
+        ours = error.filename is not None and Path(os.fsdecode(error.filename)).parent == self.folder
+        return error.errno in _FULL or (ours and error.errno in _FORBIDDEN)
+
+    def require_writable(self, error: Exception) -> None:
+        """Tell a cache that cannot be written from bad data, which may be skipped. Raises: ConfigError."""
+        if isinstance(error, OSError) and self.refuses(error):
+            raise ConfigError(
+                f"{self.folder}: the cache cannot be written: {error.strerror}. Make room or set a limit "
+                "(--cache-limit), or name another folder (--cache-dir)"
+            ) from error
+
+    def clear(self) -> list[CacheEntry]:
+        """Remove every entry that nobody holds, and what killed processes left; return the entries that are gone.
+
+        Raises: ConfigError: the folder cannot be written. OSError.
+        """
+        try:
             with self.room():
-                pass
+                removed = [entry for entry in entries_in(self.folder) if _remove_unheld(entry)]
+                self.remove_unfinished()
+        except OSError as error:
+            self.require_writable(error)
+            raise
+        return removed
 
     def entries(self) -> list[CacheEntry]:
         """Return the cache's whole files, the one used last first. Raises: OSError: no such folder."""

@@ -127,10 +127,14 @@ class Fetcher:
         self.cache.trim()
         self.pool.close()
 
-    def end(self) -> None:
-        """Close it for good, and what has things fetched by it: no thread and no unfinished file is left."""
+    def stop(self) -> None:
+        """Fetch nothing any more; what is under way, in whatever thread, ends with an error."""
         self.cache.ended = True
         self.pool.end()
+
+    def end(self) -> None:
+        """Close it for good, and what has things fetched by it: no thread and no unfinished file is left."""
+        self.stop()
         for user in list(self._users):
             user.close()
             user.join(within_s=_END_S)

@@ -201,6 +201,8 @@ def _read(task: StreamTask) -> Iterator[tuple[int, Streamed | SampleError]]:
                 raise damage from error
             yield next(words), damage
         except (FetchError, OSError) as error:
+            if task.table.fetcher is not None:
+                task.table.fetcher.cache.require_writable(error)
             if task.config.on_error == "stop":
                 raise
             yield next(words), lost_shard(entry.url, error)
