@@ -18,12 +18,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-import xxhash
-
 from shardkit import OutputExistsError, atomic_file, exclusive, mask_url, remove_leftovers
 from wdsloader.cache_entries import (
     CacheEntry,
     Origin,
+    checksum_of,
+    damage_of,
     entries_in,
     entry_name,
     own_bytes,
@@ -39,7 +39,6 @@ __all__ = ["CacheFill", "ShardCache", "WantedFile"]
 
 log = logging.getLogger(__name__)
 
-_PIECE_BYTES = 1 << 20
 # The folder's own lock: held while room is made and taken.
 _ROOM = "wds-cache-room"
 # What a file system says that has no room, or takes no file; where a file lies is told for the latter alone.
@@ -211,7 +210,7 @@ class ShardCache:
             return None
         try:
             _lock(descriptor, fcntl.LOCK_SH)
-            return _damage(descriptor, entry.origin)
+            return damage_of(descriptor, entry.origin)
         finally:
             os.close(descriptor)
 
@@ -262,7 +261,7 @@ class ShardCache:
         elif status.st_mtime_ns != origin.written_ns or (
             self.config.check == "checksum" and path.name not in self._checked
         ):
-            problem = _damage(descriptor, origin)
+            problem = damage_of(descriptor, origin)
             if problem is None:
                 self._checked.add(path.name)
             if problem is None and status.st_mtime_ns != origin.written_ns:
@@ -319,7 +318,7 @@ class CacheFill:
         """Check the file, make it durable and give it its name. Raises: FetchError: it is not what was wanted."""
         self.file.flush()
         descriptor, wanted = self.file.fileno(), self._wanted
-        found, num_bytes = _checksum(descriptor), os.fstat(descriptor).st_size
+        found, num_bytes = checksum_of(descriptor), os.fstat(descriptor).st_size
         shown = mask_url(wanted.url)
         if wanted.num_bytes not in (None, num_bytes):
             raise FetchError(shown, f"got {num_bytes} bytes, the manifest says {wanted.num_bytes}: it is stale")
@@ -390,20 +389,3 @@ def _remove_unheld(entry: CacheEntry) -> bool:
     finally:
         os.close(descriptor)
     return True
-
-
-def _damage(descriptor: int, origin: Origin) -> str | None:
-    num_bytes = os.fstat(descriptor).st_size
-    if num_bytes != origin.num_bytes:
-        return f"has {num_bytes} bytes, not {origin.num_bytes}"
-    found = _checksum(descriptor)
-    return None if found == origin.checksum else f"is damaged: has checksum {found}, not {origin.checksum}"
-
-
-def _checksum(descriptor: int) -> str:
-    """Return the XXH3 checksum of an open file, wherever it is read at."""
-    digest, offset = xxhash.xxh3_128(), 0
-    while piece := os.pread(descriptor, _PIECE_BYTES, offset):
-        digest.update(piece)
-        offset += len(piece)
-    return digest.hexdigest()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from shardkit import (
     manifest_from_json,
 )
 from wdsloader.config import OnError
-from wdsloader.config_cache import CacheConfig, remove_folder, temporary_cache
+from wdsloader.config_cache import CacheConfig, temporary_cache
 from wdsloader.errors import DatasetError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
 from wdsloader.folder_manifests import FolderManifests
@@ -34,6 +33,7 @@ from wdsloader.label_range import LabelRange, find_label_range
 from wdsloader.local_index import Indexed, index_in_reach, say_unsure
 from wdsloader.places import as_path, beside, require_allowed
 from wdsloader.shards import ShardEntry, ShardTable
+from wdsloader.temporary_folder import TemporaryFolder
 
 __all__ = ["Dataset", "LabelRange", "open_dataset"]
 
@@ -61,7 +61,7 @@ class Dataset:
     packed_shuffled: bool = False
     on_error: OnError = "stop"
     lost_shards: tuple[str, ...] = ()
-    _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False, compare=False)
+    _temporary: TemporaryFolder | None = field(default=None, repr=False, compare=False)
 
     @property
     def num_samples(self) -> int | None:
@@ -86,11 +86,14 @@ class Dataset:
         return find_label_range(self.table.entries, skip=self.on_error == "skip")
 
     def close(self) -> None:
-        """Bring the cache down to its limit, or remove the temporary folder that was one, as the process's end does."""
+        """Fetch no more, and bring the cache down to its limit, or remove the temporary folder that was one.
+
+        What has things fetched ahead is closed too: no thread and no unfinished file is left.
+        """
         if self.table.fetcher is not None:
             self.table.fetcher.end()
         if self._temporary is not None:
-            remove_folder(self._temporary)
+            self._temporary.remove()
 
     def __enter__(self) -> Dataset:
         return self
@@ -140,13 +143,13 @@ def open_dataset(
         return _open(urls, cache=cache, fetcher=None, asked=asked)
     if cache is not None:
         return _open(urls, cache=cache, fetcher=Fetcher(cache, allow_commands=allow_commands), asked=asked)
-    temporary = tempfile.TemporaryDirectory(prefix="wdsloader-", ignore_cleanup_errors=True)
-    log.info("no cache folder given: remote shards are kept in %s until this run ends", temporary.name)
+    temporary = TemporaryFolder()
+    log.info("no cache folder given: remote shards are kept in %s until this run ends", temporary.path)
     try:
-        fetcher = Fetcher(temporary_cache(Path(temporary.name)), allow_commands=allow_commands)
+        fetcher = Fetcher(temporary_cache(temporary.path), allow_commands=allow_commands)
         dataset = _open(urls, cache=None, fetcher=fetcher, asked=asked)
     except BaseException:
-        temporary.cleanup()
+        temporary.remove()
         raise
     return replace(dataset, _temporary=temporary)
 

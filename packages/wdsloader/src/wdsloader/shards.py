@@ -188,6 +188,8 @@ class SampleReader:
         self._threads = AheadThreads(max_tasks=ahead // CHUNK_BYTES)
         if table.fetcher is not None:
             table.fetcher.serve(self)
+            # They may outlive a reader that is dropped unclosed.
+            table.fetcher.serve(self._threads)
 
     def join(self, *, within_s: float) -> None:
         """Wait until what was fetched ahead has ended; nothing of it is begun once this is closed."""
