@@ -7,8 +7,19 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.damaged import write_with_bad_pictures
+from tests.helpers.http_server import serve
 from tests.helpers.shards import sample_members, write_samples, write_shard
-from wdsloader import Dataset, LoaderConfig, SampleStream, SampleView, TorchLoader, open_dataset
+from wdsloader import (
+    Dataset,
+    DatasetError,
+    LoaderConfig,
+    NoLengthError,
+    SampleError,
+    SampleStream,
+    SampleView,
+    TorchLoader,
+    open_dataset,
+)
 
 CONFIG = LoaderConfig(batch_size=8, image_size=12, num_workers=0, lanes=4, block=4, tail="pad", num_epochs=1)
 
@@ -92,6 +103,47 @@ def test_what_a_filter_leaves_out_moves_no_other_sample(dataset: Dataset) -> Non
     assert keys(stream) == [key for key in whole if int(key) % 2 == 0]
     assert stream.account is not None
     assert (stream.account.filtered, stream.account.replaced) == (21, 0)
+
+
+class TestInexact:
+    def test_shards_without_counts_give_every_sample_once_and_have_no_length(self, tmp_path: Path) -> None:
+        for number in range(2):
+            write_samples(tmp_path / f"far/s-{number}.tar", 5, first=5 * number)
+        with (
+            serve(tmp_path / "far") as server,
+            open_dataset([server.url + "/s-<0..1>.tar"], cache_dir=tmp_path / "cache") as dataset,
+        ):
+            stream = SampleStream(dataset, replace(CONFIG, lanes=None, num_epochs=None))
+            epochs = [keys(stream), keys(stream)]
+            with pytest.raises(NoLengthError):
+                len(stream)
+            with TorchLoader(dataset, replace(CONFIG, lanes=None, num_workers=0, tail="ragged")) as loader:
+                batches = [key for batch in loader for key in batch.keys]
+        assert epochs[0] == batches
+        assert epochs[0] != epochs[1]
+        assert sorted(epochs[1]) == [f"{n:06d}" for n in range(10)]
+
+    def test_what_cannot_be_delivered_is_left_out_and_counted(self, tmp_path: Path) -> None:
+        members = sample_members(5)
+        del members[7]  # the label of the fourth
+        write_shard(tmp_path / "far/s-0.tar", members)
+        config = replace(CONFIG, lanes=None, shuffle=False, on_error="skip", max_skipped=3)
+        with (
+            serve(tmp_path / "far") as server,
+            open_dataset([server.url + "/s-<0..1>.tar"], cache_dir=tmp_path / "cache") as dataset,
+        ):
+            stream = SampleStream(dataset, config)
+            assert keys(stream) == ["000000", "000001", "000002", "000004"]
+            account = stream.account
+            with pytest.raises(SampleError, match="000003"):
+                keys(SampleStream(dataset, replace(config, on_error="stop")))
+        assert account is not None
+        assert (account.delivered, account.replaced, len(account.lost_shards), account.complete) == (4, 1, 1, True)
+
+    def test_exact_makes_it_an_error(self, tmp_path: Path) -> None:
+        dataset = open_dataset(["http://host/s-0.tar"], cache_dir=tmp_path)
+        with pytest.raises(DatasetError, match="wds index"):
+            SampleStream(dataset, replace(CONFIG, exact=True, lanes=None))
 
 
 def test_webdatasets_own_decoders_and_stages_take_these_samples(dataset: Dataset) -> None:

@@ -12,6 +12,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
@@ -80,9 +81,12 @@ def warn_of_little_shared_memory(*, needed_bytes: int, folder: str = "/dev/shm")
         )
 
 
-def follow_lifeline(lifeline: Connection) -> None:
-    """End this process soon after the other end of the pipe has closed, whatever it is doing then."""
-    threading.Thread(target=_wait_for_end, args=(lifeline,), name="lifeline", daemon=True).start()
+def follow_lifeline(lifeline: Connection, *, at_end: Callable[[], object] | None = None) -> None:
+    """End this process soon after the other end of the pipe has closed, whatever it is doing then.
+
+    Args: at_end: called before that, in another thread than the main one, to wake what waits.
+    """
+    threading.Thread(target=_wait_for_end, args=(lifeline, at_end), name="lifeline", daemon=True).start()
 
 
 def end_processes(processes: list[BaseProcess], *, wait_s: float = 2 * _GRACE_S) -> None:
@@ -124,8 +128,10 @@ def _cause(exitcode: int | None) -> str:
     return f"ended with exit code {exitcode}"
 
 
-def _wait_for_end(lifeline: Connection) -> None:
+def _wait_for_end(lifeline: Connection, at_end: Callable[[], object] | None) -> None:
     with contextlib.suppress(EOFError, OSError):
         lifeline.recv_bytes()
+    if at_end is not None:
+        at_end()
     time.sleep(_GRACE_S)
     os._exit(0)

@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from typing import Any
 
 import numpy as np
@@ -152,12 +153,12 @@ class _Share(IterableDataset[_Envelope | _Failure]):
     """One worker's parts, in its process."""
 
     def __init__(self, task: Task, lifeline: Connection) -> None:
-        self._task = task
+        self.task = task
         self.lifeline = lifeline
 
     def __iter__(self) -> Iterator[_Envelope | _Failure]:
         info = get_worker_info()
-        task = self._task if info is None else replace(self._task, worker=info.id, num_workers=info.num_workers)
+        task = self.task if info is None else replace(self.task, worker=info.id, num_workers=info.num_workers)
         no_pixels = np.empty((0, 0, 0, 3), np.uint8)
         try:
             for part in _parts(task):
@@ -196,4 +197,8 @@ def _prepare_worker(_: int) -> None:
     info = get_worker_info()
     if info is None or not isinstance(info.dataset, _Share):
         raise ConfigError("not a worker of this loader")
-    follow_lifeline(info.dataset.lifeline)
+    fetcher = info.dataset.task.table.fetcher
+    follow_lifeline(info.dataset.lifeline, at_end=None if fetcher is None else fetcher.stop)
+    if fetcher is not None:
+        # Threads that fetch ahead end with the process, wherever they are.
+        Finalize(None, fetcher.end, exitpriority=0)
