@@ -16,6 +16,16 @@ GROUPS = {"loader": loader, "shards": shard_tools}
 
 
 def main() -> None:
+    """Run the group that the first argument names."""
+    if sys.argv[1:2] == ["peers"]:
+        from bench.peers import command
+
+        command.main(sys.argv[2:])
+    else:
+        run_group()
+
+
+def run_group() -> None:
     """Make the data, run the rounds, print the tables."""
     parser = argparse.ArgumentParser(prog="bench", description="Time wds against its peers, side by side.")
     parser.add_argument("group", choices=sorted(GROUPS))
