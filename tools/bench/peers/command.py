@@ -6,11 +6,12 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -22,11 +23,13 @@ from bench.peers.environments import install_files
 from bench.peers.matrix import Pair, choose_pairs
 from bench.peers.photos import PACKAGES
 from bench.peers.report import document, markdown, put_into_readme
-from bench.peers.task import Facts
+from bench.peers.task import BATCH_SIZE, Facts
 
-__all__ = ["main"]
+__all__ = ["RESULTS", "main"]
 
 _ROOT = Path(__file__).resolve().parents[3]
+# The figures behind the table in README.md.
+RESULTS = Path(__file__).with_name("results.json")
 # Above this load the machine had other work to do, and the table says so.
 _QUIET = 0.5
 
@@ -50,10 +53,11 @@ def main(arguments: Sequence[str]) -> None:
     about = {"lines": _about(contest, load=load), "versions": contest.versions}
     text = markdown(results, about)
     out = chosen.json or chosen.data / "peers.json"
-    out.write_text(json.dumps(document(results, about), indent=1), encoding="utf-8")
+    out.write_text(json.dumps(document(results, about)) + "\n", encoding="utf-8")
     print(text)
     _say(f"all figures: {out}")
     if chosen.write_readme:
+        shutil.copyfile(out, RESULTS)
         put_into_readme(_ROOT / "README.md", text)
     if any(result.reason and result.pair.second.startswith("ours") for result in results):
         sys.exit(1)
@@ -74,12 +78,18 @@ def _parser() -> argparse.ArgumentParser:
     add("--all", action="store_true", help="all pairs at every size and number of workers")
     add("--rounds", type=int, default=7, help="windows of each loader of a pair")
     add("--samples", type=int, default=1344, help="images in a window")
-    add("--pictures", type=int, default=2000, help="pictures in the data set")
+    add("--pictures", type=_at_least_a_batch, default=2000, help="pictures in the data set")
     add("--data", type=Path, default=_ROOT / "runs" / "bench", help="folder for data sets, environments and figures")
     add("--environments", type=Path, help="folder for the peers' environments (default: below that of the data)")
     add("--json", type=Path, help="where all figures go (default: peers.json in the folder of the data)")
-    add("--write-readme", action="store_true", help="put the tables into README.md")
+    add("--write-readme", action="store_true", help="put the tables into README.md, the figures beside this command")
     return parser
+
+
+def _at_least_a_batch(text: str) -> int:
+    if int(text) < BATCH_SIZE:
+        raise argparse.ArgumentTypeError(f"{text}: at least {BATCH_SIZE}, a batch")
+    return int(text)
 
 
 def _build(data: Path, *, num_pictures: int) -> None:
@@ -122,12 +132,13 @@ def _about(contest: Contest, *, load: float) -> list[str]:
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=_ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()
-    return [
-        f"{_processor()}, {machine(dict(sorted(contest.versions.items())))}.",
+    machine_line = f"{_processor()}, {machine(dict(sorted(contest.versions.items())))}."
+    data_line = (
         f"{facts.num_samples} baseline JPEGs cut from real photos, mean {facts.mean_bytes / 1000:.0f} KB, "
         f"{facts.width:.0f}x{facts.height:.0f}; in the page cache. Batches of 64, {contest.rounds} rounds of "
-        f"{contest.samples} images. Commit {commit or 'unknown'}, {datetime.now(timezone.utc):%Y-%m-%d}.{loaded}",
-    ]
+        f"{contest.samples} images. Commit {commit or 'unknown'}, {datetime.now(UTC):%Y-%m-%d}.{loaded}"
+    )
+    return [machine_line, data_line]
 
 
 def _processor() -> str:

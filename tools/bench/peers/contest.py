@@ -28,7 +28,7 @@ _AT_FIRST = 640
 # Two processes start, and one epoch of rulers is checked.
 _START_S = 16.0
 # Of the mean colour of a few pixels of every batch from that of the whole set, in 0..255.
-_COLOUR_TOLERANCE = 20.0
+_COLOUR_TOLERANCE = 15.0
 
 
 class WrongWork(Exception):  # noqa: N818  # it is what has happened, and no fault of this program
@@ -87,11 +87,12 @@ class Contest:
         for session, task in zip(sessions, tasks, strict=True):
             session.open(task)
             session.window(uncounted=_AT_FIRST, samples=1)
+        facts = Facts.of(self.data / "real")
         windows: tuple[list[Window], list[Window]] = ([], [])
         for number in range(self.rounds):
             for side in (0, 1) if number % 2 == 0 else (1, 0):
                 window = sessions[side].window(uncounted=_UNCOUNTED, samples=self.samples)
-                _require_window(window, peers[side], Facts.of(self.data / "real"))
+                _require_window(window, peers[side], facts=facts)
                 windows[side].append(window)
         return Result(pair=pair, first=tuple(windows[0]), second=tuple(windows[1]))
 
@@ -112,14 +113,14 @@ class Contest:
             return
         task = self._task("rulers", peer, image_size=image_size, num_workers=num_workers, endless=False)
         self.works[key] = work = session.work(task)
-        require_work(work, peer, task)
+        require_work(work, peer, task=task)
 
     def _task(self, name: str, peer: Peer, *, image_size: int, num_workers: int, endless: bool = True) -> Task:
         data = self.data / name
         return Task(data=data, dtype=peer.dtype, image_size=image_size, num_workers=num_workers, endless=endless)
 
 
-def require_work(work: Work, peer: Peer, task: Task) -> None:
+def require_work(work: Work, peer: Peer, *, task: Task) -> None:
     """Raises: WrongWork: it is not one epoch of what the task asks for, each sample once."""
     asked = Asked(
         num_samples=task.num_samples,
@@ -133,7 +134,7 @@ def require_work(work: Work, peer: Peer, task: Task) -> None:
         raise WrongWork(f"{peer.title}: other work than was asked for: {'; '.join(found)}")
 
 
-def _require_window(window: Window, peer: Peer, facts: Facts) -> None:
+def _require_window(window: Window, peer: Peer, *, facts: Facts) -> None:
     low, high = window.labels
     if not 0 <= low <= high < facts.num_samples:
         raise WrongWork(f"{peer.title}: labels {low} to {high} of {facts.num_samples} samples")

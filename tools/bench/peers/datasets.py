@@ -1,6 +1,6 @@
 """Build the data sets of the comparison once, and again when what they are made of has changed.
 
-``real``: pictures cut from real photos. ``rulers``: pictures that tell how they were cropped, for the check of the work.
+``real``: pictures cut from real photos. ``rulers``: pictures that tell how they were cropped, to check the work.
 ``task`` says what is in the folder of a data set. A set is built beside its place and renamed when it is whole.
 """
 
@@ -39,8 +39,10 @@ def build_set(folder: Path, pictures: Callable[[], Iterable[bytes]], *, num_pict
     shutil.rmtree(folder, ignore_errors=True)
     begun = folder.with_name(folder.name + ".begun")
     shutil.rmtree(begun, ignore_errors=True)
-    fill_set(begun, pictures())
-    fill_set(begun / "q90", (shrunk(path.read_bytes()) for path in sorted(begun.glob("pictures/*/*.jpg"))))
+    fill_set(begun, pictures(), jobs=_MAKERS)
+    fill_set(
+        begun / "q90", (shrunk(path.read_bytes()) for path in sorted(begun.glob("pictures/*/*.jpg"))), jobs=_MAKERS
+    )
     (begun / stamp.name).write_text(json.dumps(recipe), encoding="utf-8")
     begun.rename(folder)
     return folder
@@ -58,7 +60,7 @@ def rulers() -> Iterator[bytes]:
     return map(ruler, range(NUM_RULERS))
 
 
-def fill_set(folder: Path, pictures: Iterable[bytes]) -> None:
+def fill_set(folder: Path, pictures: Iterable[bytes], *, jobs: int) -> None:
     """Write the pictures as an image folder, as shards and as crop-ready shards, with the facts."""
     sizes, means, num_bytes = [], [], []
     for number, jpeg in enumerate(pictures):
@@ -78,14 +80,14 @@ def fill_set(folder: Path, pictures: Iterable[bytes]) -> None:
         height=float(height),
         mean_rgb=(float(red), float(green), float(blue)),
     ).write(folder)
-    _pack(folder, "shards", transform=None)
+    _pack(folder, "shards", transform=None, jobs=jobs)
     if decode_path().startswith("kernel"):  # what puts the markers in
-        _pack(folder, "crop-ready", transform=insert_restart_markers)
+        _pack(folder, "crop-ready", transform=insert_restart_markers, jobs=jobs)
 
 
-def _pack(folder: Path, name: str, *, transform: Callable[[bytes], bytes] | None) -> None:
+def _pack(folder: Path, name: str, *, transform: Callable[[bytes], bytes] | None, jobs: int) -> None:
     source = open_folder(folder / "pictures")
     per_shard = str(-(-len(source) // _SHARDS))
     plan = plan_shards(source, prefix="train", size=parse_shard_size(per_shard))
-    config = PackConfig(folder=folder / name, prefix="train", jobs=_MAKERS, transform=transform)
+    config = PackConfig(folder=folder / name, prefix="train", jobs=jobs, transform=transform)
     pack(source, plan, config=config, on_shard=lambda _: None)

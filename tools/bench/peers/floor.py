@@ -42,16 +42,20 @@ def draw_box(random: np.random.Generator, *, width: int, height: int) -> tuple[i
 
 def floor(task: Task) -> Iterator[Delivered]:
     """Say after every 64 crops that they are done. Endless; there are no images, and no labels."""
+    paths = sorted((task.data / "pictures").glob("*/*.jpg"))
+    if not paths:
+        raise FileNotFoundError(f"{task.data}: no pictures in it")
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "floor.so"
         compiler = shlex.split(sysconfig.get_config_var("CC") or "cc")
         command = [*compiler, "-O3", "-shared", "-fPIC", "-o", str(library), str(_SOURCE), "-ljpeg"]
         subprocess.run(command, check=True)
-        paths = sorted((task.data / "pictures").glob("*/*.jpg"))
         context = multiprocessing.get_context("spawn")
         done: Queue[int] = context.Queue(_WAITING * task.num_workers)
         shares = [paths[number :: task.num_workers] for number in range(task.num_workers)]
-        workers = [context.Process(target=_work, args=(library, share, done), daemon=True) for share in shares]
+        workers = [
+            context.Process(target=_work, args=(library, share), kwargs={"done": done}, daemon=True) for share in shares
+        ]
         for worker in workers:
             worker.start()
         try:
@@ -63,7 +67,7 @@ def floor(task: Task) -> Iterator[Delivered]:
                 worker.join()
 
 
-def _work(library: Path, paths: list[Path], done: Queue[int]) -> None:
+def _work(library: Path, paths: list[Path], *, done: Queue[int]) -> None:
     from PIL import Image
 
     unpack = ctypes.CDLL(str(library)).unpack_crop

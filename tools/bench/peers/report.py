@@ -14,16 +14,16 @@ from bench.peers.matrix import Cell, Pair
 from bench.peers.registry import PEERS
 from bench.peers.runner import Window
 
-__all__ = ["document", "from_document", "markdown", "put_into_readme"]
+__all__ = ["document", "from_document", "markdown", "put_into_readme", "readme_part"]
 
 _BEGIN, _END = "<!-- bench peers: begin -->", "<!-- bench peers: end -->"
 _LEGEND = """\
 *images/s*: in windows with the loader at work, start-up not counted. *CPU ms*: of all its processes, an image. *moved*:
-KB an image through read and write calls of all processes, files and pipes (a pipe counts at both ends); mapped files and
-shared memory are not in it. *RSS*, *PSS*, *shared*: MiB of all processes at the end of a window; RSS counts shared pages in
-each process, PSS once; *shared* is the part of PSS in shared memory and files. Ratios are of windows that follow each
-other, medians of n. Every loader but the floor first delivered one epoch of pictures that tell how they were cropped:
-count, labels, arrays, colours and the law of the crops were as asked."""
+KB an image through read and write calls of all processes, files and pipes (a pipe counts at both ends); mapped files
+and shared memory are not in it. *RSS*, *PSS*, *shared*: MiB of all processes at the end of a window; RSS counts shared
+pages in each process, PSS once; *shared* is the part of PSS in shared memory and files. Ratios are of windows that
+follow each other, medians of n. Every loader but the floor first delivered one epoch of pictures that tell how they
+were cropped: count, labels, arrays, colours and the law of the crops were as asked."""
 
 
 def document(results: Sequence[Result], about: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,14 +116,27 @@ def _title(name: str) -> str:
     return PEERS[name].title
 
 
+def _titles(pair: Pair) -> str:
+    return f"{_title(pair.first)} over {_title(pair.second)}"
+
+
+def readme_part(readme: Path) -> str:
+    """Return what stands between the marks in the file. Raises: ValueError: the marks are not there."""
+    return _parts(readme)[1].strip()
+
+
 def put_into_readme(readme: Path, text: str) -> None:
     """Put the text between the marks in the file.
 
     Raises: ValueError: the marks are not there.
     """
-    content = readme.read_text(encoding="utf-8")
-    before, begin, rest = content.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
+    before, _, after = _parts(readme)
+    readme.write_text(f"{before}{_BEGIN}\n\n{text}\n\n{_END}{after}", encoding="utf-8")
+
+
+def _parts(readme: Path) -> tuple[str, str, str]:
+    before, begin, rest = readme.read_text(encoding="utf-8").partition(_BEGIN)
+    between, end, after = rest.partition(_END)
     if not begin or not end:
         raise ValueError(f"{readme}: no {_BEGIN} ... {_END}; put both on lines of their own")
-    readme.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
+    return before, between, after

@@ -96,9 +96,9 @@ class Loader:
 
 
 def _glance(images: Any) -> Any:
-    """Return the mean of every 16th pixel each way of a batch's first image: 0.1 ms, and proof that it is there."""
-    first = np.asarray(images[:1])
-    few = first[:, ::16, ::16] if first.shape[-1] == 3 else first[:, :, ::16, ::16]
+    """Return the mean of every 32nd pixel each way of all images of a batch: 0.2 ms, and proof that they are there."""
+    array = np.asarray(images)
+    few = array[:, ::32, ::32] if array.shape[-1] == 3 else array[:, :, ::32, ::32]
     return as_nhwc(few).mean(axis=(0, 1, 2))
 
 
