@@ -6,7 +6,7 @@ What is measured decides no test.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,7 +76,9 @@ def _scaled_to_1(task: Task) -> Iterator[Delivered]:
         (_scaled_to_1, "arrays are float32 3x32x32, not one of"),
     ],
 )
-def test_a_loader_that_does_other_work_is_out(data: Path, way: object, said: str) -> None:
+def test_a_loader_that_does_other_work_is_out(
+    data: Path, way: Callable[[Task], Iterator[Delivered]], said: str
+) -> None:
     peer = replace(PEERS["imagefolder"], open=way)
     task = _task(data, peer)
     with pytest.raises(WrongWork, match=said):

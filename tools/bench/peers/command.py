@@ -24,6 +24,7 @@ from bench.peers.matrix import Pair, choose_pairs
 from bench.peers.photos import PACKAGES
 from bench.peers.report import document, markdown, put_into_readme
 from bench.peers.task import BATCH_SIZE, Facts
+from wdsloader import decode_path
 
 __all__ = ["RESULTS", "main"]
 
@@ -132,7 +133,7 @@ def _about(contest: Contest, *, load: float) -> list[str]:
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=_ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()
-    machine_line = f"{_processor()}, {machine(dict(sorted(contest.versions.items())))}."
+    machine_line = f"{_processor()}, {machine(dict(sorted(contest.versions.items())))}, {decode_path()}."
     data_line = (
         f"{facts.num_samples} baseline JPEGs cut from real photos, mean {facts.mean_bytes / 1000:.0f} KB, "
         f"{facts.width:.0f}x{facts.height:.0f}; in the page cache. Batches of 64, {contest.rounds} rounds of "

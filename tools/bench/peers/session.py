@@ -68,7 +68,7 @@ class Session:
     def work(self, task: Task) -> Work:
         """Return what it delivers of one epoch."""
         answer = self._ask(do="work", task=task.to_json())
-        return Work(**{name: tuple(value) if isinstance(value, list) else value for name, value in answer.items()})
+        return Work(**_with_tuples(answer))
 
     def open(self, task: Task) -> None:
         """Begin to deliver."""
@@ -77,7 +77,7 @@ class Session:
     def window(self, *, uncounted: int, samples: int) -> Window:
         """Measure one window."""
         answer = self._ask(do="window", uncounted=uncounted, samples=samples)
-        return Window(**{name: tuple(value) if isinstance(value, list) else value for name, value in answer.items()})
+        return Window(**_with_tuples(answer))
 
     def close(self) -> None:
         """End the process and all that it has started."""
@@ -113,6 +113,11 @@ class Session:
         self._errors.seek(0)
         lines = self._errors.read().split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def _with_tuples(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of an answer as they were before JSON made lists of the tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in answer.items()}
 
 
 def without_kernel(folder: Path) -> Path:

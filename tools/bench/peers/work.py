@@ -135,7 +135,8 @@ def as_nhwc(images: Any) -> Floats:
         array = array.transpose(0, 2, 3, 1)
     if array.dtype == np.uint8:
         return array.astype(np.float64)
-    return (array.astype(np.float64) * np.array(STD) + np.array(MEAN)) * 255
+    pixels: Floats = (array.astype(np.float64) * np.array(STD) + np.array(MEAN)) * 255
+    return pixels
 
 
 def _shape(array: npt.NDArray[Any]) -> str:
