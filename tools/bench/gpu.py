@@ -28,18 +28,20 @@ __all__ = ["Figures", "main", "measure"]
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _NUM_CLASSES = 1000
 _NUM_SHARDS = 32
-_WARM_BATCHES = 8
+# Batches in front of a window: more than the loader keeps ready, and the first steps of a model are its slowest.
+_UNCOUNTED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to measure. ``batches``: of one window; ``workers``: of the loader."""
+    """What to measure. ``batches``: of one window, after some that are ``uncounted``; ``workers``: of the loader."""
 
     shards: Path
     model: str
     device: str
     image_size: int
     batch_size: int
+    uncounted: int
     batches: int
     rounds: int
     workers: int
@@ -106,7 +108,7 @@ def _rate(plan: Plan, work: Callable[[], object], *, device: Any) -> tuple[float
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
-    for _ in range(_WARM_BATCHES):
+    for _ in range(plan.uncounted):
         work()
     finish()
     began = time.perf_counter()
@@ -182,6 +184,7 @@ def main(arguments: Sequence[str]) -> None:
                     device="cpu" if chosen.smoke else "cuda",
                     image_size=size,
                     batch_size=8 if chosen.smoke else chosen.batch_size,
+                    uncounted=1 if chosen.smoke else _UNCOUNTED,
                     batches=2 if chosen.smoke else chosen.batches,
                     rounds=chosen.rounds,
                     workers=cores if chosen.workers is None else chosen.workers,
