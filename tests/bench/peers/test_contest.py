@@ -132,7 +132,8 @@ def test_a_loader_in_a_process_of_its_own_is_measured_with_all_its_workers(data:
             session.open(task)
         except PeerFailed as reason:
             pytest.skip(f"no C compiler or no headers of libjpeg-turbo: {reason}")
-        window = session.window(uncounted=128, samples=640)
+        windows = [session.window(uncounted=128, samples=640) for _ in range(2)]
+    window = windows[-1]
     assert window.items == 640
     assert window.pss_bytes <= window.peak_bytes
 

@@ -1,7 +1,7 @@
 """Run pairs of loaders against each other: both processes stay, and windows alternate between them.
 
-One is at work at a time; the other waits with its queues full, which the samples in front of a window use up. Machines
-drift by a fifth within minutes; windows that follow each other within seconds can be compared.
+One is at work at a time; the other is stopped. What it had ready is used up in front of its window. Machines drift by a
+fifth within minutes; windows that follow each other within seconds can be compared.
 """
 
 from __future__ import annotations

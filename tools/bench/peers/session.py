@@ -71,18 +71,20 @@ class Session:
         return Work(**_with_tuples(answer))
 
     def open(self, task: Task) -> None:
-        """Begin to deliver."""
+        """Begin to deliver; stopped until the first window."""
         self._ask(do="open", task=task.to_json())
+        self._signal(signal.SIGSTOP)
 
     def window(self, *, uncounted: int, samples: int) -> Window:
-        """Measure one window."""
+        """Measure one window; before and behind it all processes are stopped, so that they fill no queues meanwhile."""
+        self._signal(signal.SIGCONT)
         answer = self._ask(do="window", uncounted=uncounted, samples=samples)
+        self._signal(signal.SIGSTOP)
         return Window(**_with_tuples(answer))
 
     def close(self) -> None:
         """End the process and all that it has started."""
-        with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
             if pipe is not None:
@@ -102,6 +104,11 @@ class Session:
         if "error" in answer:
             raise PeerFailed(f"{self.peer.title}: {' '.join(answer['error'].split())[:300]}")
         return answer
+
+    def _signal(self, number: int) -> None:
+        """Send a signal to the process and all that it has started."""
+        with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
+            os.killpg(self._process.pid, number)
 
     def _listen(self) -> None:
         if self._process.stdout is not None:
