@@ -29,4 +29,5 @@ def test_an_environment_is_made_once(tmp_path: Path) -> None:
     said: list[str] = []
     # Nothing to install: an index is not asked.
     pythons = {environment(tmp_path, ["uv; python_version < '3'"], say=said.append) for _ in range(2)}
-    assert len(said) == 1 and all(python.exists() for python in pythons)
+    assert len(said) == 1
+    assert all(python.exists() for python in pythons)
