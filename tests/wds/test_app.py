@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.cli import invoke, run_script, run_wds
+from tests.helpers.cli import Ended, invoke, run_script, run_wds
 from tests.helpers.shards import write_samples
 
 ROOT = Path(__file__).parents[2]
