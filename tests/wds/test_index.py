@@ -198,3 +198,29 @@ def test_two_runs_at_once_on_one_folder_both_end_well(tmp_path: Path) -> None:
     assert indexes_in(tmp_path) == from_scratch(shards)
     assert not list(tmp_path.glob(".unfinished-*"))
     assert read_manifest(tmp_path / "s.manifest.json").num_samples == 12 * 60
+
+
+def test_a_manifest_by_url_names_the_shards_to_index(tmp_path: Path) -> None:
+    shards = [write_samples(tmp_path / f"t-{n}.tar", 2, first=2 * n) for n in range(2)]
+    assert invoke("index", *shards).code == 0
+    with serve(tmp_path) as server:
+        ended = invoke("index", f"{server.url}/t.manifest.json", "--out", tmp_path / "here")
+    assert ended.code == 0
+    assert (tmp_path / "here" / "t-1.tar.index.json").read_bytes() == (tmp_path / "t-1.tar.index.json").read_bytes()
+
+
+def test_keys_are_compared_within_each_manifest(tmp_path: Path) -> None:
+    for name in ("train", "val"):
+        assert (
+            invoke("index", *[write_samples(tmp_path / f"{name}-{n}.tar", 2, first=2 * n) for n in range(2)]).code == 0
+        )
+    assert invoke("index", tmp_path).stderr == ""
+    write_samples(tmp_path / "val-1.tar", 2, first=1)
+    assert invoke("index", *sorted(tmp_path.glob("val-*.tar"))).stderr.count("WDS052") == 1
+    assert invoke("index", tmp_path).stderr.count("WDS052") == 1
+
+
+def test_a_command_has_no_index() -> None:
+    ended = invoke("index", "pipe:cat a.tar")
+    assert ended.code == 2
+    assert "no command is run here" in ended.stderr

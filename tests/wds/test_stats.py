@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from tests.helpers.cli import invoke
+from tests.helpers.http_server import serve
 from tests.helpers.pictures import cut_jpeg, encode
 from tests.helpers.shards import sample_members, write_samples, write_shard
 
@@ -87,3 +88,24 @@ def test_a_table_is_read_instead_of_shards(tmp_path: Path) -> None:
 def test_drawing_from_a_table_is_refused_since_it_holds_no_pictures(tmp_path: Path) -> None:
     ended = invoke("stats", tmp_path / "x.parquet", "--sample", 3)
     assert (ended.code, "name the shards" in ended.stderr) == (2, True)
+
+
+def test_shards_are_measured_wherever_they_come_from(tmp_path: Path) -> None:
+    shard = write_samples(tmp_path / "t-0.tar", 3)
+    assert invoke("index", shard).code == 0
+    here = invoke("stats", shard, "--jobs", 1).stdout
+    with serve(tmp_path) as server:
+        by_manifest = invoke("stats", f"{server.url}/t.manifest.json", "--jobs", 1)
+    assert (by_manifest.code, by_manifest.stdout) == (0, here)
+    from_stdin = invoke("stats", "-", stdin=shard.read_bytes())
+    assert (from_stdin.code, from_stdin.stdout) == (0, here)
+    command = f"pipe:cat {shard}"
+    assert invoke("stats", command, "--allow-commands", "--jobs", 1).stdout == here
+    refused = invoke("stats", command, "--jobs", 1)
+    assert (refused.code, "only with --allow-commands" in refused.stderr) == (2, True)
+
+
+def test_drawing_from_standard_input_is_wrong_use() -> None:
+    ended = invoke("stats", "-", "--sample", 2)
+    assert ended.code == 2
+    assert "standard input can be read once" in ended.stderr

@@ -22,7 +22,7 @@ from wds.console import (
     print_note,
     print_warning,
 )
-from wds.patterns import expand_existing
+from wds.patterns import shards_to_read, without_stdin
 from wds.text import counted, masked
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def index(
         write=not dry_run,
         jobs=jobs,
     )
-    locations = expand_existing(patterns)
+    locations, _ = shards_to_read(without_stdin(patterns), all_there=True)
     progress = Progress("shards", total=len(locations), quiet=as_json)
 
     def show(shard: IndexedShard) -> None:

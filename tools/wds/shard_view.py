@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -47,7 +48,10 @@ def print_reports(
         _print_table(reports, screen)
         print_line()
         print_line(f"{len(reports)} shards together")
-        _print_all(summary_lines(combined([r.summary for r in reports]), classes=classes, screen=screen), screen)
+        together = combined([report.summary for report in reports])
+        # Of one gzip shard among many, the findings tell.
+        together = dataclasses.replace(together, compressed=all(report.summary.compressed for report in reports))
+        _print_all(summary_lines(together, classes=classes, screen=screen), screen)
     findings = [*(finding for report in reports for finding in report.findings), *across]
     if findings:
         print_line()

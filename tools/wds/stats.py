@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wds.checks import DEFAULT_MAX_PIXELS, Classes, MaxPixels, Patterns, visible_name
+from wds.checks import DEFAULT_MAX_PIXELS, AllowCommands, Classes, MaxPixels, Patterns, visible_name
 from wds.console import JOBS, AsJson, Jobs, Progress, print_error, print_json, print_line, print_warning
-from wds.patterns import expand_existing
+from wds.patterns import shards_to_read
 from wds.text import counted, masked
 
 if TYPE_CHECKING:
@@ -35,10 +35,12 @@ def stats(
     seed: Seed = 0,
     classes: Classes = None,
     max_pixels: MaxPixels = DEFAULT_MAX_PIXELS,
+    allow_commands: AllowCommands = False,
     jobs: Jobs = JOBS,
     as_json: AsJson = False,
 ) -> None:
-    """Measure colours, class balance, sizes and duplicates. A table that `wds index --table` wrote is read instead.
+    """Measure colours, class balance, sizes and duplicates. `-` reads one shard from standard input, and a table that
+    `wds index --table` wrote is read instead of shards.
 
     Exit 1: a shard cannot be read or a picture not be decoded; the numbers are those of the others.
     """
@@ -49,9 +51,16 @@ def stats(
             raise typer.BadParameter("a table holds no pictures to draw from; name the shards", param_hint="--sample")
         found = measure_table(Path(patterns[0]), num_classes=classes)
     else:
-        locations = expand_existing(patterns)
-        num_classes = classes or len(class_names(locations)) or None
-        options = StatisticsOptions(sample=sample, seed=seed, num_classes=num_classes, max_pixels=max_pixels, jobs=jobs)
+        locations, manifests = shards_to_read(patterns, allow_commands=allow_commands, all_there=True)
+        if sample is not None and locations == ["-"]:
+            raise typer.BadParameter(
+                "standard input can be read once, and drawing takes two looks", param_hint="--sample"
+            )
+        num_classes = classes or len(class_names(locations, manifests=manifests.values())) or None
+        options = StatisticsOptions(
+            sample=sample, seed=seed, num_classes=num_classes, max_pixels=max_pixels, jobs=jobs,
+            allow_commands=allow_commands,
+        )  # fmt: skip
         progress = Progress("shards", total=len(locations), quiet=as_json)
         try:
             found = measure_shards(locations, options, on_shard=lambda _: progress.advance())

@@ -49,7 +49,7 @@ from shardkit.index.shard_index import (
 from shardkit.index.table import TABLE_COLUMNS, PictureLooks, read_columns, sample_rows, table_writer
 from shardkit.keys import LABEL_EXTENSION, SampleKey, picture_extension, split_name
 from shardkit.labels import parse_label
-from shardkit.locations import is_command, is_url, is_web, mask_url, mask_urls, scheme_of
+from shardkit.locations import beside, is_command, is_url, is_web, mask_url, mask_urls, scheme_of
 from shardkit.manifest import (
     MANIFEST_SUFFIX,
     Manifest,
@@ -67,6 +67,7 @@ from shardkit.packing.plan import Slice, WrittenPlan, parse_slice, plan_of, read
 from shardkit.packing.recode import Recode, Transform, recode_sample
 from shardkit.packing.writer import ShardWriter
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
+from shardkit.remote.manifests import expand_manifests
 from shardkit.remote.patience import RemoteLimits
 from shardkit.remote.stream import RemotePool, RemoteStream
 from shardkit.repair.mending import Change
@@ -181,6 +182,7 @@ __all__ = [
     "WrittenPlan",
     "atomic_file",
     "begins_archive",
+    "beside",
     "build_index",
     "carry_manifests",
     "catalog_shards",
@@ -199,6 +201,7 @@ __all__ = [
     "exclusive",
     "existing_output",
     "expand_braces",
+    "expand_manifests",
     "expand_patterns",
     "file_checksum",
     "find_rule",

@@ -18,6 +18,7 @@ from shardkit.errors import ManifestError
 
 __all__ = [
     "MANIFEST_SUFFIX",
+    "MAX_MANIFEST_BYTES",
     "Manifest",
     "ShardRecord",
     "dataset_digest",
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 MANIFEST_SUFFIX = ".manifest.json"
+# 256 MiB: two million shards.
+MAX_MANIFEST_BYTES = 1 << 28
 _FORMAT = "shardkit-manifest"
 _VERSION = 1
 
@@ -118,6 +121,8 @@ def write_manifest(manifest: Manifest, path: Path, *, replace: bool = False) -> 
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest file. Raises: ManifestError: no manifest, or one that contradicts itself. OSError."""
     try:
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise ManifestError(f"more than {MAX_MANIFEST_BYTES} bytes, which no manifest has")
         return manifest_from_json(path.read_bytes())
     except ManifestError as error:
         raise ManifestError(f"{path}: {error}") from error

@@ -19,6 +19,7 @@ from shardkit import (
     Manifest,
     ShardkitError,
     ShardRecord,
+    beside,
     counted,
     dataset_digest,
     expand_patterns,
@@ -32,7 +33,7 @@ from wdsloader.fetch import Fetcher, is_remote, mask_url
 from wdsloader.folder_manifests import FolderManifests
 from wdsloader.label_range import LabelRange, find_label_range
 from wdsloader.local_index import Indexed, index_in_reach, say_unsure
-from wdsloader.places import as_path, beside, require_allowed
+from wdsloader.places import as_path, require_allowed
 from wdsloader.shards import ShardEntry, ShardTable
 
 __all__ = ["Dataset", "LabelRange", "open_dataset"]

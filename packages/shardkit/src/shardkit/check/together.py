@@ -6,6 +6,7 @@ Works on the marks of each shard: 48 bytes a sample, and as much again while the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from shardkit.check.validate import ShardReport
 from shardkit.errors import counted, printable
 from shardkit.index.shard_index import Int64s
 from shardkit.keys import split_name
+from shardkit.locations import bare_url, is_url, local_path
+from shardkit.naming import dataset_named, split_named
 
 __all__ = ["SetOptions", "check_together"]
 
@@ -61,8 +64,9 @@ def check_together(
 ) -> list[Finding]:
     """Return what is wrong with shards that are each fine: see the rules of sets.
 
-    Shards whose manifests differ are sets of their own; pictures are compared between sets of different splits, and
-    between all shards and those of ``against``. The same shard twice is one.
+    Shards of one manifest are a set, and of those in none the ones whose names differ in numbers alone; pictures are
+    compared between sets of different splits, and between all shards and those of ``against``. The same shard twice is
+    one.
     """
     own = _each_once(reports)
     found: list[Finding] = []
@@ -76,12 +80,12 @@ def check_together(
         found += _uneven(members, options)
     for number, one in enumerate(sets):
         for other in sets[number + 1 :]:
-            if _split(one) != _split(other):
+            splits = (_split(one), _split(other))
+            if None not in splits and splits[0] != splits[1]:
                 # The training set is the first of the two in the message.
-                first, second = (other, one) if _split(one) != "train" and _split(other) == "train" else (one, other)
-                found += _leaks(_gather(first), _gather(second))
-    if against:
-        found += _leaks(_gather(own), _gather(_each_once(against)))
+                first, second = (other, one) if splits[1] == "train" else (one, other)
+                found += _leaks(first, second)
+    found += _leaks(own, _each_once(against))
     return found
 
 
@@ -90,14 +94,18 @@ def _each_once(reports: Sequence[ShardReport]) -> list[ShardReport]:
 
 
 def _by_dataset(reports: Sequence[ShardReport]) -> list[list[ShardReport]]:
-    sets: dict[str | None, list[ShardReport]] = {}
+    sets: dict[tuple[str, bool], list[ShardReport]] = {}
     for report in reports:
-        sets.setdefault(None if report.dataset is None else report.dataset.manifest, []).append(report)
+        shard, dataset = report.summary.shard, report.dataset
+        sets.setdefault((dataset_named(shard), False) if dataset is None else (dataset.manifest, True), []).append(
+            report
+        )
     return list(sets.values())
 
 
 def _split(members: Sequence[ShardReport]) -> str | None:
-    return None if members[0].dataset is None else members[0].dataset.split
+    first = members[0]
+    return split_named(first.summary.shard) if first.dataset is None else first.dataset.split
 
 
 def _gather(reports: Sequence[ShardReport]) -> _Samples:
@@ -155,8 +163,39 @@ def _repeated_pictures(samples: _Samples) -> Iterator[Finding]:
         yield finding("WDS056", samples.shards[samples.shard_numbers[row]], message, key, int(samples.offsets[row]))
 
 
-def _leaks(train: _Samples, val: _Samples) -> Iterator[Finding]:
+def _leaks(train: Sequence[ShardReport], val: Sequence[ShardReport]) -> Iterator[Finding]:
+    """Report the shards that are in both sets, in one finding, and each other picture that is."""
+    files = {_file_of(report.summary.shard): report for report in train}
+    both = {file: report for report in val if (file := _file_of(report.summary.shard)) in files}
+    for file, report in list(both.items())[:1]:
+        shard, there = report.summary.shard, files[file].summary.shard
+        what = "the shard is" if len(both) == 1 else f"{len(both)} of {len(val)} shards are the same files"
+        also = f", there as {printable(there)}" if there != shard else ""
+        first = "" if len(both) == 1 else f", first {printable(os.path.basename(shard))}"
+        yield finding("WDS055", shard, f"{what} in both sets{first}{also}")
+    alone = [report for file, report in files.items() if file not in both]
+    yield from _equal_pictures(alone, val)
+    others = [report for report in val if _file_of(report.summary.shard) not in both]
+    yield from _equal_pictures([files[file] for file in both], others)
+
+
+def _file_of(shard: str) -> tuple[int, int] | str:
+    """Return what tells a file from others: by whatever path, link or signed URL it is named."""
+    place = local_path(shard)
+    if place is None:
+        return bare_url(shard) if is_url(shard) else shard
+    try:
+        found = os.stat(place)
+    except OSError:
+        return os.path.realpath(place)
+    return found.st_dev, found.st_ino
+
+
+def _equal_pictures(one: Sequence[ShardReport], two: Sequence[ShardReport]) -> Iterator[Finding]:
     """Report each picture of the second set that is in the first, with the places in both."""
+    if not one or not two:
+        return
+    train, val = _gather(one), _gather(two)
     num_train = len(train.pictures)
     both = np.concatenate([train.pictures, val.pictures])
     rows = np.flatnonzero(both.any(axis=1))

@@ -168,7 +168,7 @@ def _with_manifest(
 ) -> Catalog:
     """Return the catalog with its manifests: those that are there if they list all of it, else a new one."""
     if not options.asks_for_manifest and (standing := standing_manifests(catalog.shards, listing)):
-        return replace(catalog, manifests=tuple(standing))
+        return replace(catalog, manifests=tuple(standing), findings=_keys_by_manifest(catalog.shards, standing))
     require_room([shard.shard for shard in catalog.shards], listing)
     manifest = list_shards(catalog.shards, listing)
     if options.write and not (listing.path.exists() and read_manifest(listing.path) == manifest):
@@ -176,6 +176,13 @@ def _with_manifest(
         written.append(listing.path)
     labelled = any(label >= 0 for shard in catalog.shards for label in shard.labels)
     return replace(catalog, manifests=(listing.path,), nameless=labelled and not manifest.classes)
+
+
+def _keys_by_manifest(shards: Sequence[IndexedShard], standing: Sequence[Path]) -> tuple[Finding, ...]:
+    """Return the keys in several shards of one manifest: those of two are two datasets."""
+    listed = [{record.name for record in read_manifest(path).shards} for path in standing]
+    sets = [[shard for shard in shards if shard_name(shard.shard) in names] for names in listed]
+    return tuple(finding for members in sets for finding in keys_in_several(members))
 
 
 def _export(catalog: Catalog, listing: ListingOptions, *, exports: frozenset[Export]) -> list[Path]:

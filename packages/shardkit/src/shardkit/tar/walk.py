@@ -133,7 +133,13 @@ class ShardWalk:
         if self._on_damage is None:
             raise error
         self._on_damage(error)
-        return error.rule == "WDS003" and self._seek_header()
+        if error.rule != "WDS003":
+            return False
+        if self._seek_header():
+            return True
+        if self._source.broken is not None:
+            self._on_damage(self._error(self._source.broken, "WDS002", offset=None))
+        return False
 
     def _other_member(self, block: bytes, header_offset: int) -> tuple[Member, bytes | None] | None:
         """Return the next whole member, of any kind, from its first block; None at the end of the archive."""
@@ -345,4 +351,8 @@ class ShardWalk:
     def _error(
         self, reason: str, rule: str, *, offset: int | None, member: str | None = None, remedy: str = _REPACK
     ) -> ShardReadError:
+        gunzip = self._source.gunzip
+        if rule == "WDS002" and gunzip is not None and gunzip.over_limit:
+            # Nothing is cut: it was read no further.
+            reason, rule, remedy = gunzip.excess, "WDS014", "See who made the file"
         return ShardReadError(self._shard, reason, rule=rule, member=member, offset=offset, remedy=remedy)
