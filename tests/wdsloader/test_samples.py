@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import pickle
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 from tests.helpers.damaged import write_with_bad_pictures
 from tests.helpers.http_server import serve
-from tests.helpers.shards import sample_members, write_samples, write_shard
+from tests.helpers.shards import jpeg_bytes, sample_members, write_samples, write_shard
 from wdsloader import (
     Dataset,
     DatasetError,
@@ -144,6 +146,47 @@ class TestInexact:
         dataset = open_dataset(["http://host/s-0.tar"], cache_dir=tmp_path)
         with pytest.raises(DatasetError, match="wds index"):
             SampleStream(dataset, replace(CONFIG, exact=True, lanes=None))
+
+
+class Canary:
+    """A pickle that leaves its mark where it is opened."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self._mark,)
+
+
+def test_names_that_lead_elsewhere_write_nothing_there_and_pickled_parts_stay_closed(tmp_path: Path) -> None:
+    """SEC-02, SEC-03, over http with a cache; the second way in is the index that is made on first use."""
+    evil = pickle.dumps(Canary(tmp_path / "canary"))
+    names = ["../../escape", "/tmp/escape", "000000"]
+    parts = [("jpg", jpeg_bytes(1)), ("cls", b"1"), ("pyd", evil), ("pkl", evil)]
+    members = [(f"{name}.{extension}", content) for name in names for extension, content in parts]
+    write_shard(tmp_path / "far/s.tar", members)
+    config = replace(CONFIG, lanes=None, shuffle=False)
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    with serve(tmp_path / "far") as server:
+        for place in (server.url + "/s.tar", str(tmp_path / "far/s.tar")):
+            with open_dataset([place], cache_dir=tmp_path / "cache") as dataset:
+                assert keys(SampleStream(dataset, config)) == names
+                with TorchLoader(dataset, replace(config, tail="ragged")) as loader:
+                    assert sum(len(batch.keys) for batch in loader) == 3
+    made = {path for path in tmp_path.rglob("*") if path.is_file()} - before
+    assert all(path.parent == tmp_path / "cache" or path.name == "s.tar.index.json" for path in made)
+
+
+def test_a_shard_of_very_many_members_is_read_in_little_memory(tmp_path: Path) -> None:
+    """KEY-15: memory is a matter of the index, some 100 bytes a sample, not of what was read."""
+    path = write_shard(tmp_path / "s.tar", [(f"{n:06d}.cls", b"1") for n in range(2000)])
+    config = replace(CONFIG, lanes=None, shuffle=False, labels="optional")
+    with open_dataset([str(path)]) as dataset:
+        tracemalloc.start()
+        assert sum(1 for _ in SampleStream(dataset, config)) == 2000
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 2 << 20
 
 
 def test_webdatasets_own_decoders_and_stages_take_these_samples(dataset: Dataset) -> None:
