@@ -167,7 +167,6 @@ def test_a_dry_run_prints_the_layout_and_writes_nothing(shards: list[Path], tmp_
         ("--shard-size", "many"),
         ("--labels", "x"),
         ("--share", 2),
-        ("--crop-ready",),
         ("--labels", 99),
         ("--count", 99),
     ],

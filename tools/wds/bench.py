@@ -9,6 +9,7 @@ import typer
 
 from wds import loader_options as opt
 from wds.console import AsJson, human_bytes, print_json, print_line
+from wds.text import counted
 
 if TYPE_CHECKING:
     from wdsloader import Delivery, StageTimes, Verdict
@@ -58,13 +59,13 @@ def bench(
 def _print_result(stages: StageTimes, delivery: Delivery, *, other: Delivery, verdict: Verdict) -> None:
     count = max(stages.samples, 1)
     read = f"{human_bytes(stages.read_bytes / max(stages.read_s, 1e-9))}/s"
-    print_line(f"one process, {stages.samples} samples")
+    print_line(f"one process, {counted(stages.samples, 'sample')}")
     print_line(f"  read       {1000 * stages.read_s / count:8.2f} ms a sample  {read}")
     print_line(f"  decode     {1000 * stages.decode_s / count:8.2f} ms a sample")
     print_line(f"  transform  {1000 * stages.transform_s / count:8.2f} ms a sample")
     for measured in (delivery, other):
         per_sample = 1000 * measured.seconds / max(measured.samples, 1)
-        print_line(f"delivery, {measured.num_workers} workers, {measured.samples} samples")
+        print_line(f"delivery, {counted(measured.num_workers, 'worker')}, {counted(measured.samples, 'sample')}")
         print_line(f"  batches    {per_sample:8.2f} ms a sample  {measured.images_per_s:.1f} images/s")
         print_line(f"  first one  {measured.first_s:8.2f} s")
     if verdict.wait_share is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wds.console import AsJson, Progress, human_bytes, print_json, print_line, print_note
+from wds.text import counted
 
 if TYPE_CHECKING:
     from wdsloader import CacheEntry, ShardCache
@@ -29,7 +30,7 @@ def list_files(folder: Folder, as_json: AsJson = False) -> None:
         return
     for entry in entries:
         print_line(f"{human_bytes(entry.num_bytes):>10}  {_when(entry.used_s)}  {entry.origin.url}")
-    print_note(f"{len(entries)} files, {human_bytes(sum(entry.num_bytes for entry in entries))} in {folder}")
+    print_note(f"{counted(len(entries), 'file')}, {human_bytes(sum(entry.num_bytes for entry in entries))} in {folder}")
 
 
 @cache_app.command("verify")
@@ -70,7 +71,7 @@ def clear(folder: Folder, dry_run: DryRun = False, as_json: AsJson = False) -> N
     else:
         verb = "would remove" if dry_run else "removed"
         kept = f"; {in_use} in use" if in_use else ""
-        print_line(f"{verb} {len(removed)} files, {human_bytes(num_bytes)}{kept}")
+        print_line(f"{verb} {counted(len(removed), 'file')}, {human_bytes(num_bytes)}{kept}")
 
 
 def _opened(folder: Path) -> ShardCache:
@@ -97,7 +98,7 @@ def _print_damaged(damaged: list[dict[str, object]], *, num_verified: int, remov
         kept = " (kept: it is being read, or the folder cannot be written)" if remove else ""
         done = " (removed)" if document["removed"] else kept
         print_line(f"{document['file']}: {document['problem']}{done}  {document['url']}")
-    print_line(f"{num_verified} files verified, {len(damaged)} damaged")
+    print_line(f"{counted(num_verified, 'file')} verified, {len(damaged)} damaged")
 
 
 def _when(unix_s: float) -> str:

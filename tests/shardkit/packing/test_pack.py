@@ -23,6 +23,7 @@ from shardkit import (
     check_shards,
     existing_output,
     open_folder,
+    open_table,
     pack,
     plan_shards,
     read_index,
@@ -183,7 +184,23 @@ class TestBadSources:
         assert "2 sources cannot be packed" in str(caught.value)
         assert "n01/zero.jpg" in str(caught.value)
         assert "n01/text.jpg" in str(caught.value)
-        assert contents(tmp_path / "out") == {}
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize("jobs", [1, 2])
+    def test_bad_rows_and_bad_files_of_a_table_are_told_in_one_go(self, tmp_path: Path, jobs: int) -> None:
+        self.make(tmp_path)
+        rows = ["n01/n01_0.JPEG,x", ",x", "n01/text.jpg,x", "gone.jpg,x", "n02/n02_0.JPEG,y"]
+        (tmp_path / "t.csv").write_text("\n".join(["path,label", *rows]))
+        with pytest.raises(UnusableSourcesError) as caught:
+            pack_folder(open_table(tmp_path / "t.csv"), tmp_path / "out", jobs=jobs)
+        reasons = (
+            "3 sources cannot",
+            "row 3: no path",
+            "row 4: n01/text.jpg: not a picture",
+            "row 5: gone.jpg: No such",
+        )
+        assert [reason for reason in reasons if reason not in str(caught.value)] == []
+        assert not (tmp_path / "out").exists()
 
     def test_bad_sources_can_be_skipped_and_are_on_record(self, tmp_path: Path) -> None:
         manifest = pack_folder(self.make(tmp_path / "in"), tmp_path / "out", num_shards=2, on_error="skip")
@@ -199,7 +216,7 @@ class TestBadSources:
     def test_a_folder_of_bad_sources_alone_is_an_error(self, tmp_path: Path) -> None:
         image_folder(tmp_path / "in", classes=("a",), per_class=0)
         (tmp_path / "in" / "a" / "zero.jpg").touch()
-        with pytest.raises(UnusableSourcesError, match="no usable picture in 1 samples"):
+        with pytest.raises(UnusableSourcesError, match="no usable picture in 1 sample"):
             pack_folder(tmp_path / "in", tmp_path / "out", num_shards=1, on_error="skip")
         assert contents(tmp_path / "out") == {}
 

@@ -24,6 +24,7 @@ from resnettrain.numerics import Numerics, global_switches
 from resnettrain.progress import Progress, ValProgress, silent
 from resnettrain.state import config_of, identity_of
 from resnettrain.stop import StopRequest
+from shardkit import counted
 from wdsloader import Dataset, EpochAccount, LoaderConfig, TorchLoader, open_dataset
 
 __all__ = ["EvalResult", "Evaluator", "evaluate_checkpoint", "require_label_range", "require_same_classes"]
@@ -214,6 +215,7 @@ def require_same_classes(
     place = next((number for number, (one, other) in pairs if one != other), min(len(first), len(second)))
     words = [f"'{classes[place]}'" if place < len(classes) else "no such class" for classes in (first, second)]
     raise DataMismatchError(
-        f"{names[0]} and {names[1]} have different class lists ({len(first)} and {len(second)} classes): "
+        f"{names[0]} and {names[1]} have different class lists ({len(first)} and "
+        f"{counted(len(second), 'class/classes')}): "
         f"class {place} is {words[0]} in the first and {words[1]} in the second. Pack both with one class list."
     )

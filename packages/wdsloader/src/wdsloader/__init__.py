@@ -22,7 +22,7 @@ from wdsloader.cache import ShardCache
 from wdsloader.cache_entries import CacheEntry
 from wdsloader.config import AugmentConfig, LoaderConfig
 from wdsloader.config_cache import CacheConfig, cache_config
-from wdsloader.crop_ready import insert_restart_markers
+from wdsloader.crop_ready import insert_restart_markers, restart_marker_version
 from wdsloader.dataset import Dataset, LabelRange, open_dataset
 from wdsloader.decode import decode_path
 from wdsloader.errors import (
@@ -87,6 +87,7 @@ __all__ = [
     "merge_accounts",
     "mix",
     "open_dataset",
+    "restart_marker_version",
     "source_loader",
     "verdict_of",
 ]

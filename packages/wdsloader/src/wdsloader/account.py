@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardkit import counted
 from wdsloader.errors import ConfigError, SampleError, SkipLimitError
 
 __all__ = ["FILTERED", "LOST_SHARD", "EpochAccount", "Fault", "Tally", "merge_accounts"]
@@ -81,7 +82,7 @@ class EpochAccount:
 
     def __str__(self) -> str:
         since = f" from position {self.start}" if self.start else ""
-        text = f"epoch {self.epoch}{since}: {self.expected} samples expected, {self.delivered} delivered"
+        text = f"epoch {self.epoch}{since}: {counted(self.expected, 'sample')} expected, {self.delivered} delivered"
         if self.replaced:
             causes = ", ".join(f"{count} {cause}" for cause, count in self.by_cause.items())
             text += f", {self.replaced} skipped ({causes}; in {_shards(len(self.by_shard))})"
@@ -181,15 +182,15 @@ class Tally:
             # Of an epoch of unknown length: of what there has been, but not of the first few alone.
             samples = self.epoch_samples if self.epoch_samples is not None else max(self._expected, 1000)
             allowed = int(self.limit * samples)
-            words = f"max_skipped={self.limit:g} of {samples} samples is {allowed}"
+            words = f"max_skipped={self.limit:g} of {counted(samples, 'sample')} is {allowed}"
         if self.replaced + len(self.unknown_shards) <= allowed:
             return
         lost = [f"{shard}: missing or damaged" for shard in sorted(self.unknown_shards)]
         first = "; ".join([*map(str, self._faults), *lost][:_NAMED_CAUSES])
         shards = f" and {_shards(len(lost))} of unknown length" if lost else ""
         raise SkipLimitError(
-            f"{self.replaced} samples{shards} of epoch {self.epoch} could not be delivered, {words}. First: {first}. "
-            "Mend the shards (`wds validate` names what is wrong) or raise the limit"
+            f"{counted(self.replaced, 'sample')}{shards} of epoch {self.epoch} could not be delivered, {words}. "
+            f"First: {first}. Mend the shards (`wds validate` names what is wrong) or raise the limit"
         )
 
 

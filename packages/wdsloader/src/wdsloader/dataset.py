@@ -18,6 +18,8 @@ from shardkit import (
     Manifest,
     ShardkitError,
     ShardRecord,
+    beside,
+    counted,
     dataset_digest,
     expand_patterns,
     index_state,
@@ -31,7 +33,7 @@ from wdsloader.fetch import Fetcher, is_remote, mask_url
 from wdsloader.folder_manifests import FolderManifests
 from wdsloader.label_range import LabelRange, find_label_range
 from wdsloader.local_index import Indexed, index_in_reach, say_unsure
-from wdsloader.places import as_path, beside, require_allowed
+from wdsloader.places import as_path, require_allowed
 from wdsloader.shards import ShardEntry, ShardTable
 from wdsloader.temporary_folder import TemporaryFolder
 
@@ -184,7 +186,7 @@ def _open(urls: Sequence[str], *, cache: CacheConfig | None, fetcher: Fetcher | 
     counts = tuple(record.num_samples for record in records)
     if not sum(counts):
         name = mask_url((*listing.urls, *listing.lost)[0])
-        raise DatasetError(f"{name}: {len(listing.urls) + len(listing.lost)} shards without a single sample")
+        raise DatasetError(f"{name}: {counted(len(listing.urls) + len(listing.lost), 'shard')} without a single sample")
     all_listed = None not in listing.records
     return Dataset(
         urls=tuple(entry.url for entry in entries),
@@ -239,7 +241,7 @@ def _require_all(missing: Sequence[str], *, num_shards: int) -> None:
     if missing:
         more = f" and {len(missing) - _SHOWN_SHARDS} more" if len(missing) > _SHOWN_SHARDS else ""
         names = ", ".join(missing[:_SHOWN_SHARDS])
-        raise DatasetError(f"{names}{more}: No such file ({len(missing)} of {num_shards} shards)")
+        raise DatasetError(f"{names}{more}: No such file ({len(missing)} of {counted(num_shards, 'shard')})")
 
 
 def _say_gone(manifests: Mapping[str, Manifest]) -> None:
@@ -279,7 +281,8 @@ def _common_classes(manifests: Mapping[str, Manifest]) -> tuple[str, ...] | None
         if classes != named[0][1]:
             raise DatasetError(
                 f"{mask_url(named[0][0])} and {mask_url(place)} have different class lists ({len(named[0][1])} and "
-                f"{len(classes)} classes): one label would mean two classes. Pack both with one class list"
+                f"{counted(len(classes), 'class/classes')}): one label would mean two classes. Pack both with "
+                "one class list"
             )
     return named[0][1] if named else None
 
@@ -336,7 +339,7 @@ def _count(
 
 def _say_inexact(unknown: list[str], *, exact: bool) -> None:
     """Refuse, or announce once, the mode for shards whose counts are not known."""
-    what = f"{mask_url(unknown[0])}: no manifest says how many samples it has ({len(unknown)} such shards)"
+    what = f"{mask_url(unknown[0])}: no manifest says how many samples it has ({counted(len(unknown), 'such shard')})"
     way_out = "run `wds index URL --out DIR`, put what it writes beside the shards, and name the manifest's URL"
     if any(map(is_command, unknown)):
         way_out = "name the shards themselves in place of a command"

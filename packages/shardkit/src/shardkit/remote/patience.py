@@ -7,7 +7,7 @@ import secrets
 import threading
 from dataclasses import dataclass
 
-from shardkit.errors import RemoteError
+from shardkit.errors import RemoteError, counted
 from shardkit.locations import mask_url
 
 __all__ = ["PassingError", "Patience", "RemoteLimits"]
@@ -58,8 +58,12 @@ class Patience:
         if self._ended.is_set():
             raise RemoteError(self._url, f"{got}{trouble}; it is wanted no more")
         if not self._left:
-            raise RemoteError(self._url, f"{got}{trouble} (gave up after {self._limits.retries + 1} tries)")
-        log.warning("%s: %s%s; trying again (%d tries left)", mask_url(self._url), got, trouble, self._left)
+            raise RemoteError(
+                self._url, f"{got}{trouble} (gave up after {counted(self._limits.retries + 1, 'try/tries')})"
+            )
+        log.warning(
+            "%s: %s%s; trying again (%s left)", mask_url(self._url), got, trouble, counted(self._left, "try/tries")
+        )
         longer = 2.0 ** (self._limits.retries - self._left) * (1 + _JITTER * secrets.randbelow(1 << 16) / (1 << 16))
         self._left -= 1
         wait_s = self._limits.backoff_s * longer if trouble.wait_s is None else trouble.wait_s
