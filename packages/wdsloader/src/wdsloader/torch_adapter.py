@@ -1,7 +1,7 @@
 """A dataset as batches of torch tensors: worker processes, one epoch per ``iter``, a position with every batch.
 
-Owns the worker processes and the step from numpy parts to :class:`Batch`. A worker fills its rows of each batch; the
-parts are put together here, so a batch is the same for any number of workers. Workers live on from epoch to epoch.
+Owns the worker processes and the step from numpy to :class:`Batch`. A worker fills its rows of each batch in shared
+memory; nothing is copied here, and a batch is the same for any number of workers. Workers live on from epoch to epoch.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from wdsloader.account import EpochAccount, Fault, Tally
 from wdsloader.assembly import Assembler, Part
 from wdsloader.config import LoaderConfig
 from wdsloader.dataset import Dataset
+from wdsloader.decode import Uint8s
 from wdsloader.errors import DatasetError, NoLengthError, WorkerError
 from wdsloader.mixing import MixedDataset
 from wdsloader.pipeline import WorkerTask, find_good_row
@@ -27,7 +28,7 @@ from wdsloader.plan import Plan
 from wdsloader.session import order_of, plan_of, resumed, schedule_of
 from wdsloader.state import LoaderState
 from wdsloader.streaming import StreamTask
-from wdsloader.torch_workers import Task, Workers
+from wdsloader.workers import Task, Workers
 
 __all__ = ["Batch", "TorchLoader"]
 
@@ -45,6 +46,9 @@ class Batch:
     a masked row. ``keys``: None for a masked row. ``position``: samples of ``epoch`` consumed over all ranks after this
     batch. ``state``: what :meth:`TorchLoader.load_state_dict` takes to go on behind this batch. ``faults``: the samples
     that were skipped or filtered out of it.
+
+    ``images`` lie in memory that is filled anew once nothing refers to it: no tensor, view, or array. So keep the batch
+    until a copy of it to a device that goes on in the background (``non_blocking=True``) is done.
     """
 
     images: torch.Tensor
@@ -99,7 +103,10 @@ class TorchLoader:
             return
         try:
             yield from self._stream_epoch(epoch) if self._plan is None else self._exact_epoch(epoch)
-        except Exception:
+        except GeneratorExit:
+            raise
+        except BaseException:
+            # Also when interrupted: what the workers have done since is made again, from the state.
             self.close()
             raise
         if self._finished():
@@ -152,10 +159,13 @@ class TorchLoader:
                 self._workers = self._start(task, plan.usable_workers(self.config.num_workers))
                 self._assembler = Assembler(find_good=partial(find_good_row, task))
             tally = self._open_tally(epoch, start=start)
-            parts = self._workers.take()
-            if any((part.epoch, part.position) != (epoch, start) for part in parts):
+            filled = self._workers.take()
+            if filled is None:
+                raise WorkerError("a loader worker ended before its last batch")
+            if any((part.epoch, part.position) != (epoch, start) for part in filled.parts):
                 raise WorkerError(f"the workers are out of step with epoch {epoch}, position {start}")
-            whole = self._assembler.assemble(parts, num_rows=plan.rows(start))
+            images = filled.images[: plan.rows(start)]
+            whole = self._assembler.assemble(filled.parts, images=images)
             tally.add(whole.faults, delivered=int(whole.weights.sum()))
             end = plan.after(start)
             last = not plan.steps_from(end)
@@ -163,7 +173,9 @@ class TorchLoader:
             if last:
                 tally.dropped = plan.num_samples - end
                 self._close_tally(tally)
-            yield self._batch(whole, position=end)
+            batch = self._batch(whole, images=images, position=end)
+            del filled, images
+            yield batch
 
     def _stream_epoch(self, epoch: int) -> Iterator[Batch]:
         self.close()
@@ -178,14 +190,17 @@ class TorchLoader:
         shards_a_rank = -(-len(self.dataset.urls) // self.world_size)
         tally = self._open_tally(epoch, start=0)
         workers = self._workers = self._start(task, min(self.config.num_workers, shards_a_rank))
-        while (part := workers.next()) is not None:
+        while (filled := workers.take()) is not None:
+            (part,) = filled.parts
             tally.add(part.faults, delivered=int(part.weights.sum()), lost=part.lost)
             tally.dropped += part.dropped
             if not len(part.rows):
                 continue
             position = self._state.position + int(part.weights.sum()) * self.world_size
             self._state = replace(self._state, position=position)
-            yield self._batch(part, position=position)
+            batch = self._batch(part, images=filled.images[: len(part.rows)], position=position)
+            del filled
+            yield batch
         self.close()
         self._state = replace(self._state, epoch=epoch + 1, position=0)
         self._close_tally(tally)
@@ -217,9 +232,9 @@ class TorchLoader:
         first = "; ".join(list(dict.fromkeys(map(str, account.faults)))[:_NAMED_FAULTS])
         log.log(level, "%s%s", account, f". First: {first}" if first else "")
 
-    def _batch(self, part: Part, *, position: int) -> Batch:
+    def _batch(self, part: Part, *, images: Uint8s, position: int) -> Batch:
         return Batch(
-            images=torch.from_numpy(part.images),
+            images=torch.from_numpy(images),
             labels=torch.from_numpy(part.labels),
             weights=torch.from_numpy(part.weights),
             keys=part.keys,
