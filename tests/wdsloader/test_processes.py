@@ -16,7 +16,7 @@ import pytest
 from tests.helpers.shards import write_samples
 from wdsloader.processes import warn_of_little_memory
 
-pytestmark = pytest.mark.slow  # each process imports torch, and so does its fork server
+pytestmark = pytest.mark.slow  # each script imports torch
 
 SCRIPT = """
 import multiprocessing, os, signal, sys, time
@@ -172,6 +172,13 @@ def test_a_hook_of_a_guarded_script_works_in_workers(tmp_path: Path) -> None:
     guarded = "config = " + call.replace("\n", "\n    ")
     (tmp_path / "script.py").write_text(body + 'if __name__ == "__main__":\n    ' + guarded)
     ended = run_python(str(tmp_path / "script.py"), str(path))
+    assert (ended.stdout, ended.stderr) == ("40\n", "")
+
+
+def test_a_notebook_needs_no_main_guard(tmp_path: Path) -> None:
+    """As in a notebook, the main module here is no file that a worker could import again."""
+    path = write_samples(tmp_path / "s.tar", 40)
+    ended = run_python("-c", UNGUARDED.format(transform=None), str(path))
     assert (ended.stdout, ended.stderr) == ("40\n", "")
 
 

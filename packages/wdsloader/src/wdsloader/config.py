@@ -57,7 +57,8 @@ class LoaderConfig:
 
     ``keep`` decides before a picture is decoded whether its sample is wanted; ``transform`` changes its pixels
     afterwards (``hooks``). ``resampled`` draws shards with replacement for epochs of ``epoch_samples`` samples.
-    ``cut="run"`` cuts the lanes once a run, so that a worker keeps its shards from epoch to epoch.
+    ``cut="run"`` cuts the lanes once a run, so that a worker keeps its shards from epoch to epoch. ``pin_memory`` has
+    the pixels of batches in memory that a CUDA device copies from by itself; few batches may be kept in it at a time.
     """
 
     batch_size: int
@@ -83,6 +84,7 @@ class LoaderConfig:
     resampled: bool = False
     epoch_samples: int | None = None
     cut: Cut = "epoch"
+    pin_memory: bool = False
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "image_size", "spans_per_lane", "stream_buffer", "buffer_bytes", "max_pixels"):

@@ -29,7 +29,7 @@ Shape = tuple[int, int, int, int]
 class Pin(Protocol):
     """Registers memory with a device's driver, and returns what undoes that, to be called before it is unmapped."""
 
-    def __call__(self, address: int, *, num_bytes: int) -> Callable[[], None]: ...
+    def __call__(self, address: int, *, num_bytes: int) -> Callable[[], object]: ...
 
 
 class Slot:

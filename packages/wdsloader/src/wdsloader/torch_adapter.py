@@ -21,7 +21,7 @@ from wdsloader.assembly import Assembler, Part
 from wdsloader.config import LoaderConfig
 from wdsloader.dataset import Dataset
 from wdsloader.decode import Uint8s
-from wdsloader.errors import DatasetError, NoLengthError, WorkerError
+from wdsloader.errors import ConfigError, DatasetError, NoLengthError, WorkerError
 from wdsloader.mixing import MixedDataset
 from wdsloader.pipeline import WorkerTask, find_good_row
 from wdsloader.plan import Plan
@@ -75,6 +75,8 @@ class TorchLoader:
     ) -> None:
         if config.exact and dataset.counts is None:
             raise DatasetError("exact=True, and no manifest says how many samples the shards have; run `wds index`")
+        if config.pin_memory and not torch.cuda.is_available():
+            raise ConfigError("pin_memory=True is for a CUDA device, and torch finds none")
         self.dataset, self.config = dataset, config
         self.rank, self.world_size = rank, world_size
         self._state = order_of(dataset, config, world_size=world_size)
@@ -250,8 +252,22 @@ class TorchLoader:
                 "%d of %d workers have rows to fill; the others are not started", num_workers, self.config.num_workers
             )
             self._said = True
-        workers = Workers(task, num_workers)
+        workers = Workers(task, num_workers, pin=_pin if self.config.pin_memory else None)
         # A loader that is dropped unclosed must leave no process behind. And when this process ends, its workers have
         # to be told before multiprocessing waits for them, which it does in an exit handler registered earlier.
         self._finalizer = atexit.register(weakref.finalize(self, workers.close))
         return workers
+
+
+def _pin(address: int, *, num_bytes: int) -> Callable[[], object]:
+    """Register memory with the CUDA driver; return what undoes it."""
+    runtime = torch.cuda.cudart()
+    status = int(runtime.cudaHostRegister(address, num_bytes, 0))
+    if status:
+        log.warning("CUDA cannot pin %d MiB for a batch (error %d): copies to the device wait", num_bytes >> 20, status)
+        return _nothing
+    return partial(runtime.cudaHostUnregister, address)
+
+
+def _nothing() -> None:
+    """Undo nothing."""
