@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from wdsloader.machine import usable_bytes, usable_cores
+from wdsloader.machine import default_workers, usable_bytes, usable_cores
 
 
 @pytest.mark.parametrize(
@@ -20,9 +20,14 @@ def test_the_scheduler_limits_the_cores_too() -> None:
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:
-        assert usable_cores() == 1
+        assert usable_cores() == default_workers() == 1
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+def test_ranks_share_the_cores_for_their_workers() -> None:
+    assert default_workers() == min(16, usable_cores())
+    assert default_workers(world_size=64) == max(1, usable_cores() // 8)
 
 
 @pytest.mark.parametrize(("limit", "found"), [("1048576\n", 1 << 20), ("max\n", 3 << 20), (None, 3 << 20)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -147,9 +147,10 @@ class SourceFeed:
             urls=config.data.urls,
             cache_dir=config.data.cache_dir,
             batch_size=config.data.batch_size,
-            num_workers=config.data.num_workers,
             image_size=config.model.image_size,
         )
+        if config.data.num_workers is not None:
+            source = replace(source, num_workers=config.data.num_workers)
         self._loader = source_loader(source)
         self.skipped: Counter[str] = Counter()
         self._numerics, self._num_classes = numerics, num_classes

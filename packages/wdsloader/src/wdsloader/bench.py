@@ -127,7 +127,7 @@ def measure_delivery(dataset: Dataset | MixedDataset, config: LoaderConfig, *, s
                     break
     first, last = (arrivals[0][0], arrivals[-1][0]) if arrivals else (begin, begin)
     return Delivery(
-        num_workers=config.num_workers,
+        num_workers=loader.num_workers,
         samples=sum(count for _, count in arrivals[1:]),
         seconds=last - first,
         first_s=first - begin,

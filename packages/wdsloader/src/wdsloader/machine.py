@@ -9,7 +9,12 @@ import math
 import os
 from pathlib import Path
 
-__all__ = ["usable_bytes", "usable_cores"]
+__all__ = ["default_workers", "usable_bytes", "usable_cores"]
+
+# One core crops some 700 pictures of ImageNet a second at 224 px; 16 of them serve any one device of today.
+_MOST_WORKERS = 16
+# No machine has many more devices; nobody tells which ranks share one.
+_RANKS_OF_A_MACHINE = 8
 
 
 def usable_cores(*, group: Path | None = None) -> int:
@@ -23,6 +28,15 @@ def usable_cores(*, group: Path | None = None) -> int:
         if quota.isdecimal() and period.strip().isdecimal():
             cores = min(cores, math.ceil(int(quota) / int(period)))
     return max(1, cores)
+
+
+def default_workers(*, world_size: int = 1) -> int:
+    """Return how many workers a rank has by default: its share of the cores, from 1 to 16.
+
+    The size of the pictures does not enter: a worker with nothing to do sleeps, and small pictures are used up faster.
+    Args: world_size: ranks in all; up to 8 of them are taken to be on this machine.
+    """
+    return max(1, min(usable_cores() // min(world_size, _RANKS_OF_A_MACHINE), _MOST_WORKERS))
 
 
 def usable_bytes(*, group: Path | None = None, meminfo: Path = Path("/proc/meminfo")) -> int | None:

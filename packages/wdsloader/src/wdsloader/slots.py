@@ -64,7 +64,7 @@ class SlotPool:
     Not more than ``most_lent`` are lent at a time: whoever keeps more batches than that gets copies.
     """
 
-    def __init__(self, shape: Shape, *, pin: Pin | None = None, most_lent: int = 4) -> None:
+    def __init__(self, shape: Shape, *, pin: Pin | None = None, most_lent: int = 8) -> None:
         self._shape, self._pin, self._most_lent = shape, pin, most_lent
         # Filled by whichever thread drops the last reference, in the middle of anything; appending is atomic.
         self._free: deque[Slot] = deque()

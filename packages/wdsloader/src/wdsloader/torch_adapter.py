@@ -22,6 +22,7 @@ from wdsloader.config import LoaderConfig
 from wdsloader.dataset import Dataset
 from wdsloader.decode import Uint8s
 from wdsloader.errors import ConfigError, DatasetError, NoLengthError, WorkerError
+from wdsloader.machine import default_workers
 from wdsloader.mixing import MixedDataset
 from wdsloader.pipeline import WorkerTask, find_good_row
 from wdsloader.plan import Plan
@@ -79,6 +80,8 @@ class TorchLoader:
             raise ConfigError("pin_memory=True is for a CUDA device, and torch finds none")
         self.dataset, self.config = dataset, config
         self.rank, self.world_size = rank, world_size
+        asked = config.num_workers
+        self.num_workers = default_workers(world_size=world_size) if asked is None else asked
         self._state = order_of(dataset, config, world_size=world_size)
         self._plan = self._plan_of(self._state)
         self._workers: Workers | None = None
@@ -158,7 +161,7 @@ class TorchLoader:
             plan, start = self._plan, self._state.position
             if self._workers is None or self._assembler is None:
                 task = self._task(plan)
-                self._workers = self._start(task, plan.usable_workers(self.config.num_workers))
+                self._workers = self._start(task, plan.usable_workers(self.num_workers))
                 self._assembler = Assembler(find_good=partial(find_good_row, task))
             tally = self._open_tally(epoch, start=start)
             filled = self._workers.take()
@@ -191,7 +194,7 @@ class TorchLoader:
         )
         shards_a_rank = -(-len(self.dataset.urls) // self.world_size)
         tally = self._open_tally(epoch, start=0)
-        workers = self._workers = self._start(task, min(self.config.num_workers, shards_a_rank))
+        workers = self._workers = self._start(task, min(self.num_workers, shards_a_rank))
         while (filled := workers.take()) is not None:
             (part,) = filled.parts
             tally.add(part.faults, delivered=int(part.weights.sum()), lost=part.lost)
@@ -247,10 +250,8 @@ class TorchLoader:
         )
 
     def _start(self, task: Task, num_workers: int) -> Workers:
-        if num_workers < self.config.num_workers and not self._said:
-            log.info(
-                "%d of %d workers have rows to fill; the others are not started", num_workers, self.config.num_workers
-            )
+        if num_workers < self.num_workers and not self._said:
+            log.info("%d of %d workers have rows to fill; the others are not started", num_workers, self.num_workers)
             self._said = True
         workers = Workers(task, num_workers, pin=_pin if self.config.pin_memory else None)
         # A loader that is dropped unclosed must leave no process behind. And when this process ends, its workers have
