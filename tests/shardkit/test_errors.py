@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from shardkit import PictureError, ShardkitError, ShardReadError, SourceError, WorkerDiedError, printable
+from shardkit import PictureError, ShardkitError, ShardReadError, SourceError, WorkerDiedError, counted, printable
 from shardkit import errors as module
 
 
@@ -12,6 +12,17 @@ def read_error() -> ShardReadError:
     return ShardReadError(
         "x.tar", "duplicate member name", rule="WDS004", member="a.jpg", offset=512, remedy="Rename one"
     )
+
+
+def test_a_number_and_its_noun_agree() -> None:
+    numbers = (0, 1, 2)
+    assert [counted(number, "shard") for number in numbers] == ["0 shards", "1 shard", "2 shards"]
+    assert [counted(n, "class has/classes have") for n in numbers] == [
+        "0 classes have",
+        "1 class has",
+        "2 classes have",
+    ]
+    assert counted(1234, "sample", spec=",") == "1,234 samples"
 
 
 def test_a_message_says_where_what_which_rule_and_what_to_do() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.locations import bare_url, is_command, is_url, is_web, mask_url, mask_urls, scheme_of
+from shardkit.locations import bare_url, beside, is_command, is_url, is_web, mask_url, mask_urls, scheme_of
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,22 @@ def test_no_secret_survives_wherever_a_url_stands(
     assert "SECRET" not in mask_url(url)
     assert "SECRET" not in mask_urls(f"{before} {url}{after}")
     assert mask_url(mask_url(url)) == mask_url(url)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "shard"),
+    [
+        ("http://h/d/t.manifest.json?sig=1", "http://h/d/t-0.tar"),
+        ("s3://bucket/d/t.manifest.json", "s3://bucket/d/t-0.tar"),
+        ("hf://datasets/me/set@main/t.manifest.json", "hf://datasets/me/set@main/t-0.tar"),
+    ],
+)
+def test_a_shard_lies_where_its_manifest_lies(manifest: str, shard: str) -> None:
+    assert beside(manifest, "t-0.tar") == shard
+
+
+@pytest.mark.parametrize(
+    ("name", "quoted"), [("a b#?.tar", "a%20b%23%3F.tar"), ("x:y.tar", "x%3Ay.tar"), ("\udce9.tar", "%E9.tar")]
+)
+def test_a_shard_of_any_name_has_a_url(name: str, quoted: str) -> None:
+    assert beside("http://h/d/t.manifest.json", name) == f"http://h/d/{quoted}"

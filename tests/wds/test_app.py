@@ -5,11 +5,12 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.cli import invoke, run_script, run_wds
+from tests.helpers.cli import Ended, invoke, run_script, run_wds
 from tests.helpers.shards import write_samples
 
 ROOT = Path(__file__).parents[2]
@@ -205,3 +206,7 @@ def test_a_full_disk_behind_stdout_is_an_error_that_says_so(tmp_path: Path) -> N
             check=False,
         )
     assert (ended.returncode, ended.stderr) == (1, "Error: standard output: No space left on device\n")
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert invoke("--version") == Ended(0, f"wds {version('wds')}\n", "")

@@ -9,10 +9,11 @@ import pytest
 
 from shardkit import build_index, index_path_of, read_index, read_manifest
 from shardkit.index.shard_index import index_to_json
-from tests.helpers.cli import invoke, processes_of_session, run_wds, started_wds, wait_until
+from tests.helpers.cli import TINY, invoke, processes_of_session, run_wds, started_wds, wait_until
 from tests.helpers.http_server import serve
 from tests.helpers.shards import sample_members, write_samples, write_shard
 from wds.console import human_bytes
+from wdsloader import open_dataset
 
 
 def write_set(folder: Path, count: int = 2) -> list[Path]:
@@ -26,7 +27,8 @@ def size_of(shards: list[Path]) -> str:
 def test_an_index_appears_beside_each_shard_and_one_manifest(tmp_path: Path) -> None:
     shards = write_set(tmp_path)
     ended = invoke("index", f"{tmp_path}/s-<0..1>.tar")
-    assert (ended.code, ended.stderr) == (0, "")
+    told = "The manifest has no class names: nobody knows them here. To give them: --classes FILE\n"
+    assert (ended.code, ended.stderr) == (0, told)
     lines = [f"{shard}.index.json  {2 + n} samples, made\n" for n, shard in enumerate(shards)]
     last = f"2 shards, 5 samples, {size_of(shards)}: 2 made\n"
     assert ended.stdout == "".join([*lines, f"{tmp_path}/s.manifest.json  written\n", last])
@@ -114,9 +116,23 @@ def test_keys_that_shards_share_are_a_warning_that_names_both(tmp_path: Path) ->
 
 def test_samples_without_a_label_among_others_are_a_warning(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "x.tar", [*sample_members(2), ("z.jpg", b"1"), ("z.cls", b"tench")])
-    assert "1 samples have no whole number as label" in invoke("index", shard).stderr
+    assert "1 sample has no whole number as label" in invoke("index", shard).stderr
     bare = write_shard(tmp_path / "y.tar", [("z.jpg", b"1")])
     assert invoke("index", bare, "--prefix", "y").stderr == ""
+
+
+def test_sets_whose_highest_labels_differ_are_no_different_class_lists(tmp_path: Path) -> None:
+    """Numbers as names would be two lists, of 3 classes and of 9, and no run could use both."""
+    train, val = tmp_path / "train", tmp_path / "val"
+    for folder, first in ((train, 0), (val, 6)):
+        write_samples(folder / "s-0.tar", 3, first=first)
+        assert invoke("index", folder, "--jobs", 1).code == 0
+    with open_dataset([str(train / "s-0.tar"), str(val / "s-0.tar")]) as both:
+        assert (both.classes, both.num_samples) == (None, 6)
+    assert json.loads(invoke("inspect", train, "--json", "--jobs", 1).stdout)["classes"] == []
+    run = ("train", "--urls", train, "--val-urls", val, *TINY, "--epochs", 1, "--run-dir", tmp_path / "run")
+    ended = invoke(*run, "--set", "model.num_classes=9", "--batch-size", 3)
+    assert ended.code == 0, ended.stderr
 
 
 def test_classes_split_and_name_are_as_told(tmp_path: Path) -> None:
@@ -182,3 +198,29 @@ def test_two_runs_at_once_on_one_folder_both_end_well(tmp_path: Path) -> None:
     assert indexes_in(tmp_path) == from_scratch(shards)
     assert not list(tmp_path.glob(".unfinished-*"))
     assert read_manifest(tmp_path / "s.manifest.json").num_samples == 12 * 60
+
+
+def test_a_manifest_by_url_names_the_shards_to_index(tmp_path: Path) -> None:
+    shards = [write_samples(tmp_path / f"t-{n}.tar", 2, first=2 * n) for n in range(2)]
+    assert invoke("index", *shards).code == 0
+    with serve(tmp_path) as server:
+        ended = invoke("index", f"{server.url}/t.manifest.json", "--out", tmp_path / "here")
+    assert ended.code == 0
+    assert (tmp_path / "here" / "t-1.tar.index.json").read_bytes() == (tmp_path / "t-1.tar.index.json").read_bytes()
+
+
+def test_keys_are_compared_within_each_manifest(tmp_path: Path) -> None:
+    for name in ("train", "val"):
+        assert (
+            invoke("index", *[write_samples(tmp_path / f"{name}-{n}.tar", 2, first=2 * n) for n in range(2)]).code == 0
+        )
+    assert invoke("index", tmp_path).stderr == ""
+    write_samples(tmp_path / "val-1.tar", 2, first=1)
+    assert invoke("index", *sorted(tmp_path.glob("val-*.tar"))).stderr.count("WDS052") == 1
+    assert invoke("index", tmp_path).stderr.count("WDS052") == 1
+
+
+def test_a_command_has_no_index() -> None:
+    ended = invoke("index", "pipe:cat a.tar")
+    assert ended.code == 2
+    assert "no command is run here" in ended.stderr

@@ -239,7 +239,7 @@ def test_json_has_the_shards_together_and_the_names_of_their_classes(tmp_path: P
 
 
 def test_what_is_wrong_with_shards_together_is_told_at_the_end(good: Path, tmp_path: Path) -> None:
-    twin = tmp_path / "twin.tar"
+    twin = good.with_name("twin.tar")
     twin.write_bytes(good.read_bytes())
     ended = inspect(good, twin)
     assert ended.code == 0

@@ -14,20 +14,22 @@ from wdsloader import DatasetError
 def test_shards_to_read_may_lie_anywhere(tmp_path: Path) -> None:
     path = str(write_samples(tmp_path / "a.tar", 1))
     names = ["http://h/a-{0..1}.tar", "s3://b/a.tar", path]
-    assert shards_to_read(names) == ["http://h/a-0.tar", "http://h/a-1.tar", "s3://b/a.tar", path]
+    assert shards_to_read(names).shards == ["http://h/a-0.tar", "http://h/a-1.tar", "s3://b/a.tar", path]
 
 
 def test_shards_that_are_named_twice_are_pointed_out(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "a.tar", 2)
     ended = invoke("stats", path, path, "--jobs", 1)
-    assert ended.stderr.startswith("warning: 1 shards are named more than once, and count as often\n")
+    assert ended.stderr.startswith("warning: 1 shard named more than once: each counts as often as it is named\n")
     assert "named more" not in invoke("stats", path, "--jobs", 1).stderr
 
 
 def test_a_command_needs_leave() -> None:
     with pytest.raises(PatternError, match="only with --allow-commands"):
+        shards_to_read(["pipe:cat a.tar"], allow_commands=False)
+    with pytest.raises(PatternError, match="no command is run here"):
         shards_to_read(["pipe:cat a.tar"])
-    assert shards_to_read(["pipe:cat a.tar"], allow_commands=True) == ["pipe:cat a.tar"]
+    assert shards_to_read(["pipe:cat a.tar"], allow_commands=True).shards == ["pipe:cat a.tar"]
 
 
 @pytest.mark.parametrize("shard", ["http://h/a.tar", "s3://b/a.tar", "pipe:cat a.tar"])
@@ -39,7 +41,7 @@ def test_what_reads_at_random_wants_local_shards(shard: str) -> None:
 def test_one_missing_shard_is_left_to_the_reader_unless_all_must_be_there(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "a-0.tar", 1)
     pattern = f"{tmp_path}/a-{{0..1}}.tar"
-    assert shards_to_read([pattern]) == local_shards([pattern]) == [str(path), f"{tmp_path}/a-1.tar"]
+    assert shards_to_read([pattern]).shards == local_shards([pattern]) == [str(path), f"{tmp_path}/a-1.tar"]
     with pytest.raises(DatasetError, match=r"a-1\.tar: no such file, 1 of 2 shards"):
         local_shards([pattern], all_there=True)
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from shardkit import read_manifest
 from tests.helpers.cli import Ended, invoke, run_wds
+from tests.helpers.packed import write_packed
 from tests.helpers.shards import jpeg_bytes, layout, sample_members, tar_bytes, write_samples, write_shard
 
 
@@ -32,7 +34,7 @@ def test_what_was_done_is_printed_and_the_result_validates(cut: Path, tmp_path: 
     assert third.startswith("  quarantined WDS002  '000005.jpg' at byte ")
     assert rest == [
         f"  what was dropped, with a report: {tmp_path}/out/quarantine/cut.quarantine.tar",
-        "1 shards: 1 repaired, 0 good, 0 without a whole sample; 1 members quarantined",
+        "1 shard: 1 repaired, 0 good, 0 without a whole sample; 1 member quarantined",
     ]
     assert invoke("validate", tmp_path / "out", "--jobs", 1, "--strict").code == 0
 
@@ -60,7 +62,7 @@ def test_a_shard_that_could_not_be_written_is_not_called_one_without_samples(cut
     assert ended.code == 1
     first, last = ended.stdout.splitlines()
     assert first == f"{cut}: left as it was: {tmp_path}/out/quarantine: File exists"
-    assert last == "1 shards: 0 repaired, 0 good, 0 without a whole sample, 1 left as they were; 0 members quarantined"
+    assert last == "1 shard: 0 repaired, 0 good, 0 without a whole sample, 1 left as they were; 0 members quarantined"
 
 
 def test_a_place_for_the_result_must_be_named_once(cut: Path, tmp_path: Path) -> None:
@@ -73,6 +75,53 @@ def test_a_place_for_the_result_must_be_named_once(cut: Path, tmp_path: Path) ->
 def test_what_is_there_is_overwritten_only_where_told(cut: Path, tmp_path: Path) -> None:
     assert [repair(cut, "--out", tmp_path / "out").code for _ in range(2)] == [0, 2]
     assert repair(cut, "--out", tmp_path / "out", "--on-exists", "overwrite").code == 0
+
+
+class TestTheSet:
+    """What the new folder has of the set, and of its manifest."""
+
+    def damaged_set(self, folder: Path) -> list[Path]:
+        """Three shards with a manifest of ten classes, the second one cut."""
+        shards = write_packed(folder, [3, 4, 2])
+        shards[1].write_bytes(shards[1].read_bytes()[: layout(shards[1].read_bytes())[6].content + 100])
+        return shards
+
+    def test_good_shards_that_are_left_out_and_a_missing_manifest_are_told(self, tmp_path: Path) -> None:
+        self.damaged_set(tmp_path / "in")
+        out = tmp_path / "out"
+        ended = repair(tmp_path / "in", "--out", out)
+        assert [path.name for path in out.glob("*.tar")] == ["t-01.tar"]
+        assert ended.stderr.splitlines() == [
+            f"2 good shards not in {out}: --copy-good puts all of them there",
+            f"No manifest of them in {out}: wds index {out} makes one",
+        ]
+
+    def test_a_set_that_is_whole_there_has_its_manifest(self, tmp_path: Path) -> None:
+        self.damaged_set(tmp_path / "in")
+        out = tmp_path / "out"
+        ended = repair(tmp_path / "in", "--out", out, "--copy-good")
+        assert (ended.code, ended.stderr) == (0, "")
+        assert ended.stdout.splitlines()[-1] == f"{out}/t.manifest.json  written"
+        before, after = (read_manifest(folder / "t.manifest.json") for folder in (tmp_path / "in", out))
+        assert (after.classes, after.split, after.num_samples) == (before.classes, before.split, 8)
+        assert after.skipped[0].startswith("t-01.tar: 000103.jpg at byte ")
+        assert invoke("validate", out, "--jobs", 1).code == 0
+
+    def test_a_set_without_one_of_its_shards_has_none(self, tmp_path: Path) -> None:
+        shards = self.damaged_set(tmp_path / "in")
+        ended = repair(*shards[:2], "--out", tmp_path / "out", "--copy-good", "--json")
+        assert json.loads(ended.stdout)["manifests"] == []
+        assert not list((tmp_path / "out").glob("*.manifest.json"))
+
+    def test_one_that_is_there_stays_unless_told(self, tmp_path: Path) -> None:
+        self.damaged_set(tmp_path / "in")
+        (tmp_path / "out").mkdir()
+        standing = tmp_path / "out" / "t.manifest.json"
+        standing.write_text("{}")
+        args = (tmp_path / "in", "--out", tmp_path / "out", "--copy-good")
+        assert (repair(*args).code, standing.read_text()) == (0, "{}")
+        assert repair(*args, "--on-exists", "overwrite").code == 0
+        assert read_manifest(standing).num_samples == 8
 
 
 def test_a_dry_run_writes_nothing(cut: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def planned(tmp_path: Path, *args: object, count: int = 6) -> Path:
     folder = tmp_path / "in"
     if not folder.exists():
         image_folder(folder)
-        (folder / "n01" / "zero.jpg").touch()
+        (folder / "n01" / "text.jpg").write_bytes(b"not a picture")
     out = tmp_path / "out"
     ended = invoke("make-shards", "--from-folder", folder, "--count", count, "--out", out, "--plan-only", *args)
     assert ended.code == 0, ended.stderr
@@ -36,7 +36,7 @@ def run(plan: Path, *args: object) -> Ended:
 @pytest.fixture
 def undisturbed(tmp_path: Path) -> dict[str, bytes]:
     image_folder(tmp_path / "in")
-    (tmp_path / "in" / "n01" / "zero.jpg").touch()
+    (tmp_path / "in" / "n01" / "text.jpg").write_bytes(b"not a picture")
     args = ("--from-folder", tmp_path / "in", "--count", 6, "--on-error", "skip", "--jobs", 1)
     assert invoke("make-shards", *args, "--out", tmp_path / "undisturbed").code == 0
     return contents(tmp_path / "undisturbed")
@@ -118,22 +118,68 @@ def test_a_bad_source_stops_its_slice_by_name_and_the_others_shards_stay(tmp_pat
     codes = {part: run(plan, "--slice", part) for part in ("1/2", "2/2")}
     assert sorted(ended.code for ended in codes.values()) == [0, 1]
     failed = next(ended for ended in codes.values() if ended.code == 1)
-    assert "n01/zero.jpg: " in failed.stderr
+    assert "n01/text.jpg: " in failed.stderr
     assert len(list(plan.parent.glob("*.tar"))) == 5
     assert not (plan.parent / MANIFEST).exists()
 
 
-@pytest.mark.parametrize("part", ["0/3", "4/3", "1", "1/0", "x/3"])
+@pytest.mark.parametrize("part", ["0/3", "4/3", "1", "1/0", "x/3", "a/b", "-1/3", "1/3/3", "١/٣"])
 def test_a_slice_that_is_none_is_wrong_use(tmp_path: Path, part: str) -> None:
     assert run(planned(tmp_path), "--slice", part).code == 2
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"format": "shardkit-plan", "version": 2}'])
-def test_a_file_that_is_no_plan_is_wrong_use(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "not a plan: it is empty"),
+        ("\x00\x01", "not a plan: no JSON"),
+        ("{}", "not a plan"),
+        ("[]", "not a plan"),
+        ("null", "not a plan"),
+        ('"x"', "not a plan"),
+        ('{"format": "", "version": 1}', "not a plan"),
+        ('{"format": "shardkit-manifest", "version": 1}', "not a plan but a shardkit-manifest"),
+        ('{"format": "shardkit-plan", "version": 2}', "a plan of version 2; 1 is known here"),
+        ('{"format": "shardkit-plan", "version": 1}', "the field 'recode' is missing"),
+    ],
+)
+def test_a_file_that_is_no_plan_is_wrong_use(tmp_path: Path, content: str, reason: str) -> None:
     (tmp_path / "x.plan.json").write_text(content)
     ended = run(tmp_path / "x.plan.json")
+    told = f"Error: {tmp_path}/x.plan.json: {reason}. Write the plan again (--plan-only)\n"
+    assert (ended.code, ended.stderr) == (2, told)
+
+
+def test_a_folder_is_no_plan(tmp_path: Path) -> None:
+    told = f"Error: {tmp_path}: a folder. Name the plan in it, PREFIX.plan.json\n"
+    assert run(tmp_path) == Ended(2, "", told)
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ({}, "the plan's source is of kind None, which is not known here: fake-imagenet, "),
+        ({"kind": "image-folder"}, "the plan's source: the field 'folder' is missing. Write the plan again"),
+        ({"kind": "shards"}, "the plan's source: the field 'shards' is missing"),
+        ({"kind": "fake-imagenet", "size": 3}, "the plan's source: a field holds what it cannot: 'int' object"),
+    ],
+)
+def test_a_source_that_is_none_is_told_in_words(tmp_path: Path, source: dict[str, object], reason: str) -> None:
+    plan = planned(tmp_path)
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"source": source}))
+    ended = run(plan)
     assert (ended.code, ended.stderr.count("\n")) == (2, 1)
-    assert "x.plan.json: " in ended.stderr
+    assert ended.stderr.startswith(f"Error: {reason}")
+
+
+def test_shards_that_are_gone_since_are_named(tmp_path: Path) -> None:
+    shards, out = tmp_path / "shards", tmp_path / "out"
+    assert invoke("make-shards", "--from-folder", image_folder(tmp_path / "in"), "--out", shards, "--jobs", 1).code == 0
+    assert invoke("reshard", shards, "--out", out, "--plan-only", "--jobs", 1).code == 0
+    shards.rename(tmp_path / "elsewhere")
+    ended = run(out / "resharded.plan.json")
+    assert (ended.code, ended.stderr.count("\n")) == (1, 1)
+    assert f"{shards}/imagenet-train-000000.tar" in ended.stderr
 
 
 def test_a_plan_that_is_not_there_is_an_error(tmp_path: Path) -> None:

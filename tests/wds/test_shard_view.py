@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import itertools
 import re
 from pathlib import Path
@@ -103,3 +104,11 @@ def test_a_terminal_gets_what_it_can_show(
     assert ("bytes a picture" in text) is (columns == 200)
     assert "none.tar" in text
     assert "No such file or directory" in text
+
+
+def test_one_gzip_shard_does_not_make_all_of_them_gzip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, packed = write_samples(tmp_path / "a-0.tar", 2), write_samples(tmp_path / "a-1.tar", 2, first=2)
+    packed.write_bytes(gzip.compress(packed.read_bytes()))
+    for shards, is_gzip in (([plain, packed], False), ([packed, packed], True)):
+        print_reports([check(shard) for shard in shards], (), classes=(), screen=Screen())
+        assert ("bytes, gzip\n" in capsys.readouterr().out) is is_gzip

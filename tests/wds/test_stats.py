@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from tests.helpers.cli import invoke
+from tests.helpers.http_server import serve
 from tests.helpers.pictures import cut_jpeg, encode
 from tests.helpers.shards import sample_members, write_samples, write_shard
 
@@ -29,12 +30,12 @@ def test_what_is_measured_is_shown(tmp_path: Path) -> None:
         "mean            0.333333  0.333333  0.333333   red, green, blue; black 0, white 1",
         "std             0.471405  0.471405  0.471405",
         "classes         2, of 1 to 2 samples (1 to 2.00)",
-        "                1 classes have no sample: 1",
+        "                1 class has no sample: 1",
         "width           8 to 16, 5 % 8, median 8, 95 % 16, mean 10.7 pixels",
         "height          2 to 4, 5 % 2, median 4, 95 % 4, mean 3.3 pixels",
         f"bytes           {low} to {high}, 5 % {low}, median {middle}, 95 % {high}, mean {mean} a picture",
         f"bits per pixel  {8 * num_bytes / 96:.2f}",
-        "duplicates      1 pictures, in 1 groups of equal bytes",
+        "duplicates      1 picture, in 1 group of equal bytes",
         f"                {shard}: a, {shard}: c",
     ]
 
@@ -87,3 +88,24 @@ def test_a_table_is_read_instead_of_shards(tmp_path: Path) -> None:
 def test_drawing_from_a_table_is_refused_since_it_holds_no_pictures(tmp_path: Path) -> None:
     ended = invoke("stats", tmp_path / "x.parquet", "--sample", 3)
     assert (ended.code, "name the shards" in ended.stderr) == (2, True)
+
+
+def test_shards_are_measured_wherever_they_come_from(tmp_path: Path) -> None:
+    shard = write_samples(tmp_path / "t-0.tar", 3)
+    assert invoke("index", shard).code == 0
+    here = invoke("stats", shard, "--jobs", 1).stdout
+    with serve(tmp_path) as server:
+        by_manifest = invoke("stats", f"{server.url}/t.manifest.json", "--jobs", 1)
+    assert (by_manifest.code, by_manifest.stdout) == (0, here)
+    from_stdin = invoke("stats", "-", stdin=shard.read_bytes())
+    assert (from_stdin.code, from_stdin.stdout) == (0, here)
+    command = f"pipe:cat {shard}"
+    assert invoke("stats", command, "--allow-commands", "--jobs", 1).stdout == here
+    refused = invoke("stats", command, "--jobs", 1)
+    assert (refused.code, "only with --allow-commands" in refused.stderr) == (2, True)
+
+
+def test_drawing_from_standard_input_is_wrong_use() -> None:
+    ended = invoke("stats", "-", "--sample", 2)
+    assert ended.code == 2
+    assert "standard input can be read once" in ended.stderr

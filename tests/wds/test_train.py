@@ -105,7 +105,7 @@ def test_max_steps_counts_samples(train_set: PictureSet, tmp_path: Path) -> None
 
 def test_max_updates_counts_optimizer_steps(train_set: PictureSet, tmp_path: Path) -> None:
     ended = train("--urls", train_set.manifest, "--max-updates", 1, "--run-dir", tmp_path / "run")
-    assert ended.stdout.startswith("capped: 16 samples, 1 updates in ")
+    assert ended.stdout.startswith("capped: 16 samples, 1 update in ")
 
 
 def test_quiet_leaves_only_the_result(train_set: PictureSet, tmp_path: Path) -> None:

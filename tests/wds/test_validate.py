@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 
 from shardkit import RULES
 from tests.helpers.cli import Ended, invoke
+from tests.helpers.http_server import serve
 from tests.helpers.shards import jpeg_bytes, write_samples, write_shard
 
 
@@ -38,7 +41,7 @@ def test_only_shards_with_findings_are_listed(tmp_path: Path) -> None:
     lines = ended.stdout.splitlines()
     assert str(bad) in lines
     assert str(good) not in lines
-    assert lines[-1].endswith(": 1 errors, 0 warnings, 0 notes")
+    assert lines[-1].endswith(": 1 error, 0 warnings, 0 notes")
 
 
 def test_a_shard_that_differs_from_its_manifest_is_an_error(packed: Path) -> None:
@@ -156,7 +159,7 @@ def test_jsonl_is_valid_text_whatever_the_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", [(), ("--json",), ("--jsonl",)])
 def test_the_same_picture_in_two_sets_ends_with_1_and_names_both_places(tmp_path: Path, form: tuple[str, ...]) -> None:
-    train, val = write_samples(tmp_path / "train.tar", 4), write_samples(tmp_path / "val.tar", 4, first=3)
+    train, val = write_samples(tmp_path / "one.tar", 4), write_samples(tmp_path / "other.tar", 4, first=3)
     assert validate(train, val, "--ignore", "WDS052,WDS056").code == 0
     ended = validate(train, "--against", val, *form)
     assert ended.code == 1
@@ -201,3 +204,65 @@ def test_strict_ends_with_1_on_a_note(tmp_path: Path) -> None:
     assert validate(shard).code == 0
     assert validate(shard, "--strict").code == 1
     assert validate(shard, "--strict", "--ignore", "WDS036").code == 0
+
+
+def test_a_manifest_by_url_names_its_shards_and_they_are_held_against_it(packed: Path) -> None:
+    (manifest,) = packed.glob("*.manifest.json")
+    local = validate(packed)
+    with serve(packed) as server:
+        good = validate(f"{server.url}/{manifest.name}")
+        shown = invoke("inspect", "--jobs", 1, "--json", f"{server.url}/{manifest.name}?sig=SECRET123")
+        first, second = sorted(packed.glob("*.tar"))
+        first.write_bytes(first.read_bytes()[:-1] + b"x")
+        bad = validate(f"{server.url}/{manifest.name}", "--jsonl")
+        second.unlink()
+        gone = validate(f"{server.url}/{manifest.name}")
+    assert (good.code, good.stdout) == (0, local.stdout)
+    document = json.loads(shown.stdout)
+    assert [Path(shard["shard"]).name for shard in document["shards"]] == [first.name, second.name]
+    assert len(document["classes"]) == 5
+    assert "SECRET123" not in shown.stdout + shown.stderr
+    (differs,) = [record for record in records(bad) if record.get("rule") == "WDS050"]
+    assert differs["message"].startswith("checksum ")
+    assert (gone.code, "404" in gone.stdout) == (1, True)
+
+
+@pytest.mark.parametrize("content", [b"{}", b"<html>no</html>", None])
+def test_what_is_no_manifest_by_url_is_told(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "x.manifest.json").write_bytes(content)
+    with serve(tmp_path) as server:
+        ended = validate(f"{server.url}/x.manifest.json?sig=SECRET123")
+    assert (ended.code, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
+    assert f"{server.url}/x.manifest.json?sig=***" in ended.stderr
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_standard_input_is_measured(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    data = pack(write_samples(tmp_path / "a.tar", 3).read_bytes())
+    ended = invoke("validate", "-", stdin=data)
+    assert ended.code == 0
+    size = f"{len(data)} B" if len(data) < 1024 else f"{len(data) / 1024:.1f} KiB"
+    assert ended.stdout.splitlines()[-1].startswith(f"1 shard, 3 samples, 3 whole, {size}: ")
+
+
+def test_a_stream_that_was_not_read_to_its_end_has_no_size(tmp_path: Path) -> None:
+    ended = invoke("validate", "-", stdin=b"<html>" * 100_000)
+    assert ended.stdout.endswith("0 whole, of unknown size: 1 error, 0 warnings, 0 notes\n")
+    shard = write_samples(tmp_path / "a-0.tar", 3)
+    ended = validate(shard, tmp_path / "a-1.tar")
+    assert f"{shard.stat().st_size / 1024:.1f} KiB and more: 1 error," in ended.stdout
+
+
+def test_the_same_shards_on_both_sides_are_one_finding(tmp_path: Path) -> None:
+    shards = [write_samples(tmp_path / f"a-{n}.tar", 3, first=3 * n) for n in range(2)]
+    ended = validate(*shards, "--against", *shards, "--jsonl")
+    assert ended.code == 1
+    (found,) = [record for record in records(ended) if record.get("rule") == "WDS055"]
+    assert found["message"] == "2 of 2 shards are the same files in both sets, first a-0.tar"
+
+
+def test_standard_input_is_not_held_against_itself() -> None:
+    ended = invoke("validate", "-", "--against", "-")
+    assert ended.code == 2
+    assert "standard input is one shard" in ended.stderr

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from wdsloader.errors import ConfigError
-from wdsloader.places import as_path, beside, require_allowed
+from wdsloader.places import as_path, require_allowed
 
 
 @pytest.mark.parametrize(
@@ -12,18 +12,6 @@ from wdsloader.places import as_path, beside, require_allowed
 )
 def test_a_file_url_is_a_path(location: str, path: str) -> None:
     assert as_path(location) == path
-
-
-@pytest.mark.parametrize(
-    ("manifest", "shard"),
-    [
-        ("http://h/d/t.manifest.json?sig=1", "http://h/d/t-0.tar"),
-        ("s3://bucket/d/t.manifest.json", "s3://bucket/d/t-0.tar"),
-        ("hf://datasets/me/set@main/t.manifest.json", "hf://datasets/me/set@main/t-0.tar"),
-    ],
-)
-def test_a_shard_lies_where_its_manifest_lies(manifest: str, shard: str) -> None:
-    assert beside(manifest, "t-0.tar") == shard
 
 
 def test_a_command_needs_leave() -> None:

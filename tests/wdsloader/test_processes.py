@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.damaged import write_with_bad_pictures
 from tests.helpers.shards import write_samples
 from wdsloader.processes import warn_of_little_memory
 
@@ -214,6 +215,40 @@ def test_files_and_children_do_not_grow_with_early_breaks(tmp_path: Path) -> Non
     (tmp_path / "script.py").write_text(BREAKS)
     ended = run_python(str(tmp_path / "script.py"), str(path))
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+RANKS = """
+import sys
+import torch
+import torch.distributed
+from torch.distributed.elastic.multiprocessing.errors import record
+from wdsloader import LoaderConfig, TorchLoader, open_dataset
+
+@record
+def main():
+    torch.distributed.init_process_group("gloo")
+    layout = {"rank": torch.distributed.get_rank(), "world_size": torch.distributed.get_world_size()}
+    config = LoaderConfig(batch_size=4, image_size=8, shuffle=False, num_workers=1)
+    with TorchLoader(open_dataset([sys.argv[1]]), config, **layout) as loader:
+        for batch in loader:
+            torch.distributed.all_reduce(torch.ones(1))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_rank_with_bad_data_ends_all_ranks_and_its_message_is_the_last(tmp_path: Path) -> None:
+    """TRN-11: under torchrun; each batch of 8 has its last four rows on rank 1."""
+    path = write_with_bad_pictures(tmp_path / "one-bad.tar", 64, bad={37})
+    (tmp_path / "script.py").write_text(RANKS)
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    ended = run_python(*launcher, str(tmp_path / "script.py"), str(path))
+    assert ended.returncode == 1
+    *_, last = (line for line in ended.stderr.splitlines() if line.strip(" ="))
+    assert last.strip().startswith(f"wdsloader.errors.SampleError: {path}: '000037' at byte ")
+    root_cause = ended.stderr.rpartition("Root Cause")[2]
+    assert re.search(r"rank +: 1 ", root_cause)
 
 
 def test_too_little_memory_is_a_warning_with_both_figures(caplog: pytest.LogCaptureFixture) -> None:

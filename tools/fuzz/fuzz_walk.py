@@ -38,7 +38,7 @@ def check_header(block: bytes) -> None:
 def check_walk(data: bytes, *, streamed: bool, goes_on: bool) -> None:
     """A walk ends; members ascend and lie within the bytes; nothing but ShardReadError is raised."""
     source = stream_source(io.BytesIO(data)) if streamed else MemorySource(data)
-    packed = source.compressed
+    packed = source.gunzip is not None
     damage: list[ShardReadError] = []
     walk = ShardWalk(source, shard="x", want=_is_small, on_damage=damage.append if goes_on else None)
     end = 0

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from types import FrameType
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from typer.exceptions import TyperException
 
 from wds.bench import bench
 from wds.cache import cache_app
-from wds.console import print_error, setup_logging
+from wds.console import print_error, print_line, setup_logging
 from wds.demo import demo
 from wds.index import index
 from wds.inspect import inspect
@@ -163,12 +164,24 @@ _mount("demo", demo)
 app.add_typer(cache_app, name="cache")
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        try:
+            print_line(f"wds {version('wds')}")
+        except PackageNotFoundError:
+            print_line("wds, not installed: run from its sources")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     verbosity: Annotated[
         str, typer.Option("-v", "--verbosity", metavar="LEVEL", help="CRITICAL, ERROR, WARNING, INFO or DEBUG.")
     ] = "INFO",
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Errors only: the same as -v ERROR.")] = False,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """Set what every command shares."""
     setup_logging("ERROR" if quiet else verbosity)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wds.console import AsJson, Progress, human_bytes, print_json, print_line, print_note
+from wds.text import counted
 
 if TYPE_CHECKING:
     from wdsloader import CacheEntry, ShardCache
@@ -29,7 +30,7 @@ def list_files(folder: Folder, as_json: AsJson = False) -> None:
         return
     for entry in entries:
         print_line(f"{human_bytes(entry.num_bytes):>10}  {_when(entry.used_s)}  {entry.origin.url}")
-    print_note(f"{len(entries)} files, {human_bytes(sum(entry.num_bytes for entry in entries))} in {folder}")
+    print_note(f"{counted(len(entries), 'file')}, {human_bytes(sum(entry.num_bytes for entry in entries))} in {folder}")
 
 
 @cache_app.command("verify")
@@ -53,7 +54,7 @@ def verify(
     if as_json:
         print_json({"verified": len(entries), "damaged": damaged})
     else:
-        _print_damaged(damaged, num_verified=len(entries))
+        _print_damaged(damaged, num_verified=len(entries), remove=remove)
     if any(not document["removed"] for document in damaged):
         raise typer.Exit(1)
 
@@ -63,17 +64,14 @@ def clear(folder: Folder, dry_run: DryRun = False, as_json: AsJson = False) -> N
     """Remove every cached file that nobody is reading, and what killed processes left. Other files stay."""
     cache = _opened(folder)
     entries = cache.entries()
-    removed = [entry for entry in entries if dry_run or cache.remove(entry)]
-    if not dry_run:
-        with cache.room():
-            cache.remove_unfinished()
+    removed = entries if dry_run else cache.clear()
     num_bytes, in_use = sum(entry.num_bytes for entry in removed), len(entries) - len(removed)
     if as_json:
         print_json({"dry_run": dry_run, "removed": len(removed), "bytes": num_bytes, "in_use": in_use})
     else:
         verb = "would remove" if dry_run else "removed"
         kept = f"; {in_use} in use" if in_use else ""
-        print_line(f"{verb} {len(removed)} files, {human_bytes(num_bytes)}{kept}")
+        print_line(f"{verb} {counted(len(removed), 'file')}, {human_bytes(num_bytes)}{kept}")
 
 
 def _opened(folder: Path) -> ShardCache:
@@ -95,11 +93,12 @@ def _document(entry: CacheEntry) -> dict[str, object]:
     }
 
 
-def _print_damaged(damaged: list[dict[str, object]], *, num_verified: int) -> None:
+def _print_damaged(damaged: list[dict[str, object]], *, num_verified: int, remove: bool) -> None:
     for document in damaged:
-        done = " (removed)" if document["removed"] else ""
+        kept = " (kept: it is being read, or the folder cannot be written)" if remove else ""
+        done = " (removed)" if document["removed"] else kept
         print_line(f"{document['file']}: {document['problem']}{done}  {document['url']}")
-    print_line(f"{num_verified} files verified, {len(damaged)} damaged")
+    print_line(f"{counted(num_verified, 'file')} verified, {len(damaged)} damaged")
 
 
 def _when(unix_s: float) -> str:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wds.console import Progress, print_line
-from wds.patterns import shards_to_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from shardkit import CheckOptions, Finding, Severity, ShardReport
+    from wds.patterns import NamedShards
 
 __all__ = [
     "DEFAULT_MAX_PIXELS",
@@ -64,24 +64,21 @@ DEFAULT_MAX_PIXELS = 89_478_485
 _LISTED = 5
 
 
-def check(
-    patterns: Sequence[str], options: CheckOptions, *, quiet: bool
-) -> tuple[list[ShardReport], tuple[Finding, ...]]:
-    """Check the shards that the patterns name; return the report of each, and what is wrong with them together."""
+def check(named: NamedShards, options: CheckOptions, *, quiet: bool) -> tuple[list[ShardReport], tuple[Finding, ...]]:
+    """Check shards; return the report of each, and what is wrong with them together."""
     from shardkit import SetOptions, check_together
 
-    reports = list(reports_of(patterns, options, quiet=quiet))
+    reports = list(reports_of(named, options, quiet=quiet))
     return reports, tuple(check_together(reports, SetOptions(num_classes=options.num_classes)))
 
 
-def reports_of(patterns: Sequence[str], options: CheckOptions, *, quiet: bool) -> Iterator[ShardReport]:
-    """Check the shards that the patterns name and yield the report of each as it comes, with progress on stderr."""
+def reports_of(named: NamedShards, options: CheckOptions, *, quiet: bool) -> Iterator[ShardReport]:
+    """Check shards and yield the report of each as it comes, with progress on stderr."""
     from shardkit import check_shards
 
-    paths = ["-"] if list(patterns) == ["-"] else shards_to_read(patterns, allow_commands=options.allow_commands)
-    progress = Progress("shards", total=len(paths), quiet=quiet)
+    progress = Progress("shards", total=len(named.shards), quiet=quiet)
     try:
-        for report in check_shards(paths, options):
+        for report in check_shards(named.shards, options, manifests=named.manifests):
             progress.close()
             yield report
             progress.advance()

@@ -11,6 +11,7 @@ import typer
 
 from wds.console import print_error, print_line
 from wds.run_view import RunView
+from wds.text import counted
 
 if TYPE_CHECKING:
     from resnettrain import EvalResult, TrainResult
@@ -76,7 +77,9 @@ def _make(folder: Path, *, labels: Literal["signal", "shuffled"]) -> None:
         plan = plan_shards(source, prefix=prefix, size=ShardSize(samples=250 if split == "train" else 100))
         config = PackConfig(folder=folder, prefix=prefix)
         manifest = pack(source, plan, config=config, on_shard=lambda _: None)
-        print_line(f"made    {len(manifest.shards)} shards of {prefix}, {manifest.num_samples} samples")
+        print_line(
+            f"made    {counted(len(manifest.shards), 'shard')} of {prefix}, {counted(manifest.num_samples, 'sample')}"
+        )
 
 
 def _check(folder: Path) -> None:
@@ -84,7 +87,7 @@ def _check(folder: Path) -> None:
 
     reports = list(check_shards(expand_patterns([str(folder)]), CheckOptions(complete=True)))
     findings = [finding for report in reports for finding in report.findings]
-    print_line(f"checked {len(reports)} shards: every picture decodes, {len(findings)} findings")
+    print_line(f"checked {counted(len(reports), 'shard')}: every picture decodes, {counted(len(findings), 'finding')}")
     if findings:
         raise typer.Exit(1)
 
@@ -109,7 +112,9 @@ def _train(folder: Path) -> TrainResult:
         result = resnettrain.train(settings, progress=view)
     finally:
         view.close()
-    print_line(f"trained {result.updates} steps of {settings.data.batch_size}, {result.images_per_s:.0f} images/s")
+    print_line(
+        f"trained {counted(result.updates, 'step')} of {settings.data.batch_size}, {result.images_per_s:.0f} images/s"
+    )
     if result.outcome == "interrupted":
         raise typer.Exit(128 + (result.signal or 2))
     return result
@@ -119,7 +124,7 @@ def _evaluate(folder: Path) -> EvalResult:
     from resnettrain import evaluate_checkpoint
 
     figures = evaluate_checkpoint(folder / "train", [str(folder / "shards" / "imagenet-val.manifest.json")])
-    print_line(f"validation top-1 {figures.top1:.4f} on {figures.count} samples, each counted once")
+    print_line(f"validation top-1 {figures.top1:.4f} on {counted(figures.count, 'sample')}, each counted once")
     return figures
 
 

@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wds.checks import Patterns
-from wds.console import JOBS, AsJson, Jobs, Progress, human_bytes, print_error, print_json, print_line, print_warning
-from wds.patterns import expand_existing
-from wds.text import masked
+from wds.console import (
+    JOBS,
+    AsJson,
+    Jobs,
+    Progress,
+    human_bytes,
+    print_error,
+    print_json,
+    print_line,
+    print_note,
+    print_warning,
+)
+from wds.patterns import shards_to_read, without_stdin
+from wds.text import counted, masked
 
 if TYPE_CHECKING:
     from shardkit import Catalog, IndexedShard
@@ -49,7 +60,7 @@ ClassNames = Annotated[
     typer.Option(
         "--classes",
         metavar="FILE|N",
-        show_default="as many as the labels need",
+        show_default="none",
         help="A file of class names, one a line in the order of their numbers; or how many classes there are.",
     ),
 ]
@@ -99,7 +110,7 @@ def index(
         write=not dry_run,
         jobs=jobs,
     )
-    locations = expand_existing(patterns)
+    locations, _ = shards_to_read(without_stdin(patterns), all_there=True)
     progress = Progress("shards", total=len(locations), quiet=as_json)
 
     def show(shard: IndexedShard) -> None:
@@ -108,7 +119,7 @@ def index(
             print_warning(warning)
         if not as_json and shard.outcome != "failed":
             dali = "" if shard.dali_path is None else f"; {shard.dali_path.name}"
-            print_line(f"{shard.index_path}  {shard.num_samples} samples, {shard.outcome}{dali}")
+            print_line(f"{shard.index_path}  {counted(shard.num_samples, 'sample')}, {shard.outcome}{dali}")
 
     try:
         catalog = catalog_shards(locations, options, on_shard=show)
@@ -132,17 +143,22 @@ def _print_summary(catalog: Catalog) -> None:
             print_line(f"{path}  kept")
     unlabelled = sum(shard.labels.get(-1, 0) for shard in catalog.shards)
     if any(label >= 0 for shard in catalog.shards for label in shard.labels) and unlabelled:
-        print_warning(f"{unlabelled} samples have no whole number as label: wds validate says which")
+        print_warning(
+            f"{counted(unlabelled, 'sample has/samples have')} no whole number as label: wds validate says which"
+        )
+    if catalog.nameless:
+        print_note("The manifest has no class names: nobody knows them here. To give them: --classes FILE")
     for path in catalog.written:
         print_line(f"{path}  written")
     counts = Counter(shard.outcome for shard in catalog.shards)
     samples = sum(shard.num_samples for shard in catalog.shards)
     size = human_bytes(sum(shard.num_bytes for shard in catalog.shards))
     outcomes = ", ".join(f"{counts[o]} {o}" for o in ("made", "renewed", "kept", "failed") if counts[o])
-    print_line(f"{len(catalog.shards)} shards, {samples} samples, {size}: {outcomes}")
+    print_line(f"{counted(len(catalog.shards), 'shard')}, {counted(samples, 'sample')}, {size}: {outcomes}")
     if catalog.failed:
         print_error(
-            f"{len(catalog.failed)} of {len(catalog.shards)} shards cannot be indexed; of the whole set nothing was "
+            f"{len(catalog.failed)} of {counted(len(catalog.shards), 'shard')} cannot be indexed; of the whole "
+            "set nothing was "
             "written. See what is wrong with them: wds validate"
         )
 

@@ -22,6 +22,7 @@ from wds.checks import (
     visible_name,
 )
 from wds.console import JOBS, AsJson, Jobs, print_json
+from wds.patterns import shards_to_read
 from wds.screen import Screen
 from wds.shard_pages import Pages
 from wds.shard_view import print_reports
@@ -68,8 +69,9 @@ def inspect(
     )
     pages = Pages(sheet=sheet, html=html, num_tiles=sheet_size, replace=on_exists == "overwrite")
     pages.require_writable(patterns)
-    reports, across = check(patterns, options, quiet=as_json)
-    names = class_names(report.summary.shard for report in reports)
+    named = shards_to_read(patterns, allow_commands=allow_commands)
+    reports, across = check(named, options, quiet=as_json)
+    names = class_names(named.shards, manifests=named.manifests.values())
     if as_json:
         together = dataclasses.asdict(combined([report.summary for report in reports]))
         together["first_keys"] = [visible_name(key) for key in together["first_keys"]]

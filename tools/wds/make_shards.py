@@ -10,13 +10,14 @@ import typer
 from wds import pack_options as opt
 from wds import pack_view
 from wds.console import JOBS, AsJson, Jobs
-from wds.pack_sources import SourceOptions, chosen_kind, opened, refuse_others
+from wds.pack_sources import FAKE_QUALITY, SourceOptions, chosen_kind, opened, refuse_others, was_given
+from wds.recoding import picture_changes
 from wds.reshard import reshard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardkit import PackConfig, Recode, ShardPlan, Source
+    from shardkit import PackConfig, Recode, ShardPlan, Source, Transform
 
 __all__ = ["make_shards"]
 
@@ -56,6 +57,8 @@ def make_shards(
     as_json: AsJson = False,
 ) -> None:
     """Make shards of fake ImageNet pictures, or pack your own."""
+    from shardkit import PackConfig
+
     options = SourceOptions(
         from_folder=from_folder, from_table=from_table, from_ilsvrc=from_ilsvrc, from_shards=from_shards, split=split,
         seed=seed, val_share=val_share, shuffle=shuffle, image_column=image_column, label_column=label_column,
@@ -64,21 +67,19 @@ def make_shards(
     )  # fmt: skip
     refuse_others(ctx, chosen_kind(options))
     if from_shards:
-        given = ctx.get_parameter_source("split")
         reshard(
-            from_shards, out=out, prefix=prefix or f"imagenet-{split}", count=count,
-            shard_size=shard_size or (None if count else "1000"), shuffle=shuffle, seed=seed,
-            split=split if given is not None and given.name == "COMMANDLINE" else None, max_size=max_size,
+            from_shards, out=out, prefix=prefix or f"imagenet-{split}", count=count, shard_size=shard_size,
+            shuffle=shuffle, seed=seed, split=split if was_given(ctx, "split") else None, max_size=max_size,
             quality=quality, crop_ready=crop_ready, on_exists=on_exists, on_error=on_error, jobs=jobs, dry_run=dry_run,
             plan_only=plan_only, as_json=as_json,
         )  # fmt: skip
         return
     source, plan, prefix = _planned(options, prefix=prefix, count=count, shard_size=shard_size)
-    recode = _recode(options, max_size=max_size, crop_ready=crop_ready)
-
-    from shardkit import PackConfig
-
-    config = PackConfig(folder=out, prefix=prefix, jobs=jobs, on_exists=on_exists, on_error=on_error, recode=recode)
+    recode, transform = _changes(options, max_size=max_size, crop_ready=crop_ready)
+    config = PackConfig(
+        folder=out, prefix=prefix, jobs=jobs, on_exists=on_exists, on_error=on_error, recode=recode,
+        transform=transform,
+    )  # fmt: skip
     show = pack_view.layout if dry_run else _prepare if plan_only else _pack
     show(source, plan, config=config, as_json=as_json)
 
@@ -98,15 +99,14 @@ def _planned(
     return source, plan_shards(source, prefix=prefix, num_shards=num_shards, size=size), prefix
 
 
-def _recode(options: SourceOptions, *, max_size: int | None, crop_ready: bool) -> Recode | None:
+def _changes(
+    options: SourceOptions, *, max_size: int | None, crop_ready: bool
+) -> tuple[Recode | None, Transform | None]:
     """Return what becomes of the pictures. Fake ones have their quality when they are made."""
-    from shardkit import Recode
-
-    fake = chosen_kind(options).option is None
-    if (fake and not crop_ready) or (max_size is None and options.quality is None and not crop_ready):
-        return None
-    quality = options.quality or (95 if fake else None)
-    return Recode(max_size_px=max_size, quality=quality, crop_ready=crop_ready)
+    quality = options.quality
+    if chosen_kind(options).option is None:
+        quality = (quality or FAKE_QUALITY) if crop_ready else None
+    return picture_changes(max_size=max_size, quality=quality, crop_ready=crop_ready)
 
 
 def _pack(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 __all__ = [
+    "DEFAULT_SHARD_SAMPLES",
     "Classes",
     "Count",
     "CropReady",
@@ -41,6 +42,10 @@ __all__ = [
     "shard_size_option",
 ]
 
+# ImageNet's train set becomes 000000 to 001281 so, as people know it: at 110 MB a shard opening one costs nothing,
+# and there are enough of them for many readers.
+DEFAULT_SHARD_SAMPLES = 1000
+
 _FAKE, _SOURCES, _TABLE, _ILSVRC, _PICTURES = (
     "Fake pictures",
     "Your pictures",
@@ -65,7 +70,7 @@ def quality_option(default: str) -> Any:
 Count = Annotated[int | None, typer.Option(min=1, show_default="4 of fake pictures", help="Number of shards.")]
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the shards.")]
 Prefix = Annotated[str | None, typer.Option(show_default="imagenet-SPLIT", help="Shard names begin so.")]
-ShardSizeText = Annotated[str | None, shard_size_option("100 of fake pictures, else 1000")]
+ShardSizeText = Annotated[str | None, shard_size_option(f"100 of fake pictures, else {DEFAULT_SHARD_SAMPLES}")]
 Split = Annotated[Literal["train", "val"], typer.Option(help="Which set to make.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same bytes.")]
 OnExists = Annotated[
@@ -140,7 +145,11 @@ MaxSize = Annotated[
 Quality = Annotated[int | None, quality_option("bytes are kept; fake pictures 95")]
 CropReady = Annotated[
     bool,
-    typer.Option("--crop-ready", help="Add restart markers, to cut crops from the bytes.", rich_help_panel=_PICTURES),
+    typer.Option(
+        "--crop-ready",
+        help="Add restart markers, so that readers unpack just the crop; alone, it changes no pixel.",
+        rich_help_panel=_PICTURES,
+    ),
 ]
 
 Classes = Annotated[int, typer.Option(min=1, help="Number of classes.", rich_help_panel=_FAKE)]

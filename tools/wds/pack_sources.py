@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
+from wds.pack_options import DEFAULT_SHARD_SAMPLES
+
 if TYPE_CHECKING:
     from shardkit import ShardSize, Source
 
-__all__ = ["SourceOptions", "chosen_kind", "opened", "refuse_others"]
+__all__ = ["FAKE_QUALITY", "SourceOptions", "chosen_kind", "opened", "refuse_others", "was_given"]
+
+FAKE_QUALITY = 95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,7 @@ def _fake(options: SourceOptions, num_samples: int) -> Source:
             seed=options.seed,
             size=(int(match[1]), int(match[2])),
             sizes=options.sizes,
-            quality=options.quality or 95,
+            quality=options.quality or FAKE_QUALITY,
             labels=options.labels,
         )
     )
@@ -117,7 +121,7 @@ class Kind:
     name: str
     open: Callable[[SourceOptions, int], Source] | None
     options: tuple[str, ...]
-    default_shard_samples: int = 1000
+    default_shard_samples: int = DEFAULT_SHARD_SAMPLES
 
 
 _KINDS = (
@@ -157,10 +161,15 @@ def chosen_kind(options: SourceOptions) -> Kind:
 def refuse_others(ctx: typer.Context, kind: Kind) -> None:
     """Refuse options that would change nothing here. Raises: typer.BadParameter: naming the first that was given."""
     for name in dict.fromkeys(option for other in _KINDS for option in other.options):
-        given = ctx.get_parameter_source(name)
-        if name not in kind.options and given is not None and given.name == "COMMANDLINE":
+        if name not in kind.options and was_given(ctx, name):
             owners = ", or ".join(other.name for other in _KINDS if name in other.options)
             raise typer.BadParameter(f"is an option of {owners}", param_hint=_flag(name))
+
+
+def was_given(ctx: typer.Context, name: str) -> bool:
+    """Tell whether an option stands on the command line, default or not."""
+    given = ctx.get_parameter_source(name)
+    return given is not None and given.name == "COMMANDLINE"
 
 
 def opened(kind: Kind, options: SourceOptions, *, count: int | None, size: ShardSize) -> tuple[Source, int | None]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from wds.console import Progress, human_bytes, print_json, print_line, print_note, print_warning
+from wds.text import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,18 +54,33 @@ def result(manifest: Manifest, config: PackConfig, *, ignored: int, as_json: boo
     if numbers and "as text" in manifest.class_order:
         print_warning(f"class names are numbers, sorted as text: {', '.join(manifest.classes[:4])}, ..")
     if ignored:
-        print_warning(f"{ignored} files of the source were left out: no pictures by their names, or in no class")
+        print_warning(
+            f"{counted(ignored, 'file of the source was/files of the source were')} left out: no pictures by "
+            "their names, or in no class"
+        )
     if manifest.skipped:
         more = "; .." if len(manifest.skipped) > _NAMED else ""
-        print_warning(f"skipped {len(manifest.skipped)} files: {'; '.join(manifest.skipped[:_NAMED])}{more}")
+        print_warning(f"skipped {counted(len(manifest.skipped), 'file')}: {'; '.join(manifest.skipped[:_NAMED])}{more}")
+    if manifest.kept:
+        reasons = sorted(manifest.kept.items(), key=lambda item: -item[1])
+        told = "; ".join(f"{reason} ({count})" for reason, count in reasons[:_NAMED])
+        more = "; .." if len(reasons) > _NAMED else ""
+        print_warning(
+            f"{counted(sum(manifest.kept.values()), 'picture stays as it is/pictures stay as they are')}: {told}{more}"
+        )
     if as_json:
         print_json(_as_document(manifest, config))
         return
     last = manifest.shards[-1].name
-    print_line(f"{len(manifest.shards)} shards, {config.folder / manifest.shards[0].name} to {last}")
-    classes = f"{len(manifest.classes)} classes {manifest.class_order}" if manifest.classes else "classes not known"
+    print_line(f"{counted(len(manifest.shards), 'shard')}, {config.folder / manifest.shards[0].name} to {last}")
+    classes = (
+        f"{counted(len(manifest.classes), 'class/classes')} {manifest.class_order}"
+        if manifest.classes
+        else "classes not known"
+    )
     print_line(
-        f"{manifest.num_samples} samples, {classes}, {human_bytes(manifest.num_bytes)}, digest {manifest.digest}"
+        f"{counted(manifest.num_samples, 'sample')}, {classes}, {human_bytes(manifest.num_bytes)}, digest "
+        f"{manifest.digest}"
     )
     print_note(f"Look at one: wds inspect {config.folder / manifest.shards[0].name}")
 
@@ -80,9 +96,13 @@ def layout(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig, as_
         print_json({"folder": str(config.folder), "shards": shards, "existing": in_the_way})
         return
     _print_shards(shards, config=config)
-    print_line(f"{config.manifest_path}  {len(source)} samples in {len(plan)} shards, {len(source.classes)} classes")
+    classes = counted(len(source.classes), "class/classes") if source.classes else "classes not known"
+    print_line(f"{config.manifest_path}  {counted(len(source), 'sample')} in {counted(len(plan), 'shard')}, {classes}")
     if in_the_way:
-        print_note(f"{len(in_the_way)} files of this prefix are there already; --on-exists {config.on_exists}")
+        print_note(
+            f"{counted(len(in_the_way), 'file of this prefix is/files of this prefix are')} there already; "
+            f"--on-exists {config.on_exists}"
+        )
 
 
 def layout_of_part(source: Source, part: Sequence[ShardPlan], *, config: PackConfig, as_json: bool) -> None:
@@ -99,7 +119,7 @@ def planned(path: Path, plan: Sequence[ShardPlan], *, as_json: bool) -> None:
     if as_json:
         print_json({"plan": str(path), "shards": len(plan)})
         return
-    print_line(f"{path}  {len(plan)} shards, {sum(len(shard.samples) for shard in plan)} samples")
+    print_line(f"{path}  {counted(len(plan), 'shard')}, {counted(sum(len(shard.samples) for shard in plan), 'sample')}")
     print_note(f"Make them: wds run-plan {shlex.quote(str(path))}, or parts of them: --slice 1/4")
 
 
@@ -112,14 +132,16 @@ def _as_document(manifest: Manifest, config: PackConfig) -> dict[str, object]:
         "classes": len(manifest.classes),
         "digest": manifest.digest,
         "skipped": list(manifest.skipped),
+        "kept": dict(manifest.kept),
     }
 
 
 def _shards(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig) -> list[dict[str, Any]]:
-    """Return what is known of shards before they are made; nobody knows what re-encoding makes of the bytes."""
+    """Return what is known of shards before they are made; nobody knows how long changed pictures become."""
     from shardkit import planned_bytes
 
-    sizes = [None if config.recode is not None else planned_bytes(source, shard.samples) for shard in plan]
+    changed = config.recode is not None or config.transform is not None
+    sizes = [None if changed else planned_bytes(source, shard.samples) for shard in plan]
     return [
         {"name": shard.name, "samples": len(shard.samples), "bytes": num_bytes}
         for shard, num_bytes in zip(plan, sizes, strict=True)
@@ -128,8 +150,9 @@ def _shards(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig) ->
 
 def _print_shards(shards: Sequence[dict[str, Any]], *, config: PackConfig) -> None:
     for shard in shards:
+        samples = counted(shard["samples"], "sample")
         known = "" if shard["bytes"] is None else f", {human_bytes(shard['bytes'])}"
-        print_line(f"{config.folder / shard['name']}  {shard['samples']} samples{known}")
+        print_line(f"{config.folder / shard['name']}  {samples}{known}")
 
 
 def _again(more: Sequence[str]) -> str:

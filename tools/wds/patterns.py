@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand
 
 from wds.console import print_warning
+from wds.text import counted
 
-__all__ = ["GreedyCommand", "expand_existing", "local_shards", "refuse_empty", "shards_to_read", "without_stdin"]
+if TYPE_CHECKING:
+    from shardkit import Manifest
+
+__all__ = [
+    "GreedyCommand",
+    "NamedShards",
+    "expand_existing",
+    "local_shards",
+    "refuse_empty",
+    "shards_to_read",
+    "without_stdin",
+]
 
 _GREEDY = ("--urls", "--val-urls", "--against", "--from-shards")
 # So many missing files are named in a message.
@@ -71,18 +83,38 @@ def expand_existing(patterns: Sequence[str], *, on_error: str = "stop") -> list[
     return shards
 
 
-def shards_to_read(patterns: Sequence[str], *, allow_commands: bool = False) -> list[str]:
+class NamedShards(NamedTuple):
+    """Shards, and the manifests that named some of them by URL."""
+
+    shards: list[str]
+    manifests: Mapping[str, Manifest]
+
+
+def shards_to_read(
+    patterns: Sequence[str], *, allow_commands: bool | None = None, all_there: bool = False
+) -> NamedShards:
     """Return the shards that the patterns name, local or not, at least one of which may be there.
 
-    Raises: PatternError: nothing matches, or a command that is not allowed.
+    ``-`` alone is one shard on standard input. Manifests by URL are fetched.
+    Args: allow_commands: None where the command line has no such option.
+    Raises: PatternError: nothing matches, or a command that is not allowed. DatasetError: ``all_there``, and some local
+        shards are not. RemoteError, ManifestError: a manifest cannot be read.
     """
-    from shardkit import PatternError, is_command
+    from shardkit import PatternError, expand_manifests, is_command
 
-    shards, _ = _expand(patterns)
+    if list(patterns) == ["-"]:
+        return NamedShards(["-"], {})
+    found, missing = _expand(patterns)
+    if missing and all_there:
+        raise _missing(missing, total=len(found))
+    shards, manifests = expand_manifests(found)
     _warn_of_twins(shards)
     if not allow_commands and (commands := [shard for shard in shards if is_command(shard)]):
-        raise PatternError(f"{commands[0]}: a command is run only with --allow-commands. Give it if you trust it")
-    return shards
+        reason = "a command is run only with --allow-commands. Give it if you trust it"
+        if allow_commands is None:
+            reason = "no command is run here. Write its output to a file first"
+        raise PatternError(f"{commands[0]}: {reason}")
+    return NamedShards(shards, manifests)
 
 
 def local_shards(patterns: Sequence[str], *, all_there: bool = False) -> list[str]:
@@ -114,13 +146,13 @@ def _expand(patterns: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _warn_of_twins(shards: Sequence[str]) -> None:
     if num_more := len(shards) - len(set(shards)):
-        print_warning(f"{num_more} shards are named more than once, and count as often")
+        print_warning(f"{counted(num_more, 'shard')} named more than once: each counts as often as it is named")
 
 
 def _missing(shards: Sequence[str], *, total: int) -> Exception:
     from wdsloader import DatasetError
 
-    return DatasetError(f"{_list(shards)}: no such file, {len(shards)} of {total} shards")
+    return DatasetError(f"{_list(shards)}: no such file, {len(shards)} of {counted(total, 'shard')}")
 
 
 def _list(shards: Sequence[str]) -> str:

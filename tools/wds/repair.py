@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,11 +12,12 @@ import typer
 from wds.checks import DEFAULT_MAX_PIXELS, Classes, LocalPatterns, MaxPixels, NoDecode, visible_name
 from wds.console import JOBS, AsJson, Jobs, Progress, print_json, print_line, print_note
 from wds.patterns import local_shards
+from wds.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shardkit import Change, RepairReport
+    from shardkit import Change, RepairConfig, RepairReport
 
 __all__ = ["repair"]
 
@@ -54,7 +56,7 @@ def repair(
     Nothing vanishes, and the result validates clean. Exit 1: of some shard nothing could be saved or
     written.
     """
-    from shardkit import RepairConfig, repair_shards
+    from shardkit import RepairConfig, carry_manifests, repair_shards
 
     if (out is None) != in_place:
         raise typer.BadParameter("give either --out DIR or --in-place")
@@ -74,10 +76,13 @@ def repair(
                 _print_report(report)
     finally:
         progress.close()
+    manifests = [str(path) for path in carry_manifests(reports, config)]
     if as_json:
-        print_json({"shards": [_as_document(report) for report in reports], "dry_run": dry_run})
+        shards = [_as_document(report) for report in reports]
+        print_json({"shards": shards, "manifests": manifests, "dry_run": dry_run})
     else:
         _print_verdict(reports, dry_run=dry_run)
+        _print_set(reports, config, manifests=manifests)
     if not all(report.saved for report in reports):
         raise typer.Exit(1)
 
@@ -89,18 +94,18 @@ def _print_report(report: RepairReport) -> None:
         print_line(f"{report.shard}: no whole sample, nothing could be saved")
     elif not report.changes:
         written = f", copied to {report.output}" if report.output else ""
-        print_line(f"{report.shard}: nothing to repair, {report.num_samples} samples{written}")
+        print_line(f"{report.shard}: nothing to repair, {counted(report.num_samples, 'sample')}{written}")
     else:
         written = f" -> {report.output}" if report.output else ""
-        print_line(f"{report.shard}{written}: {report.num_samples} whole samples")
-    counted: Counter[tuple[str, str]] = Counter()
+        print_line(f"{report.shard}{written}: {counted(report.num_samples, 'whole sample')}")
+    seen: Counter[tuple[str, str]] = Counter()
     totals = Counter((change.action, change.rule) for change in report.changes)
     for change in report.changes:
         kind = (change.action, change.rule)
-        counted[kind] += 1
-        if counted[kind] <= _LISTED:
+        seen[kind] += 1
+        if seen[kind] <= _LISTED:
             print_line(f"  {change.action:11} {change.rule}  {_where(change)}{change.message}")
-        if counted[kind] == _LISTED < totals[kind]:
+        if seen[kind] == _LISTED < totals[kind]:
             print_line(f"              and {totals[kind] - _LISTED} more")
     if report.quarantine:
         print_line(f"  what was dropped, with a report: {report.quarantine}")
@@ -120,12 +125,25 @@ def _print_verdict(reports: Sequence[RepairReport], *, dry_run: bool) -> None:
     actions = Counter(change.action for report in reports if report.saved for change in report.changes)
     done = "to repair" if dry_run else "repaired"
     print_line(
-        f"{len(reports)} shards: {repaired} {done}, {good} good, {lost} without a whole sample"
+        f"{counted(len(reports), 'shard')}: {repaired} {done}, {good} good, {lost} without a whole sample"
         f"{f', {failed} left as they were' if failed else ''}; "
-        f"{actions['quarantined']} members quarantined"
+        f"{counted(actions['quarantined'], 'member')} quarantined"
     )
     if dry_run:
         print_note("A dry run: nothing was written")
+
+
+def _print_set(reports: Sequence[RepairReport], config: RepairConfig, *, manifests: Sequence[str]) -> None:
+    """Say what is not in the new folder, and where the manifest of the set is, or comes from."""
+    if config.folder is None or config.dry_run:
+        return
+    for path in manifests:
+        print_line(f"{path}  written")
+    left_out = sum(report.saved and report.output is None for report in reports)
+    if left_out:
+        print_note(f"{counted(left_out, 'good shard')} not in {config.folder}: --copy-good puts all of them there")
+    if any(report.output for report in reports) and not any(config.folder.glob("*.manifest.json")):
+        print_note(f"No manifest of them in {config.folder}: wds index {shlex.quote(str(config.folder))} makes one")
 
 
 def _as_document(report: RepairReport) -> Mapping[str, object]:

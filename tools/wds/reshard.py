@@ -14,14 +14,15 @@ from wds import pack_view
 from wds import reshard_options as opt
 from wds.checks import LocalPatterns
 from wds.console import JOBS, AsJson, Jobs, print_note, print_warning
+from wds.pack_options import DEFAULT_SHARD_SAMPLES
 from wds.patterns import local_shards
+from wds.recoding import picture_changes
+from wds.text import counted
 
 if TYPE_CHECKING:
-    from shardkit import PackConfig, Recode, Selection, ShardSize
+    from shardkit import PackConfig, Selection, ShardSize
 
 __all__ = ["reshard"]
-
-_DEFAULT_SAMPLES = 10_000
 
 
 def reshard(
@@ -65,8 +66,11 @@ def reshard(
         min_bytes=min_bytes, max_bytes=max_bytes, min_side=min_side, max_side=max_side, share=share,
         relabel=relabel, drop_unmapped=drop_unmapped, rekey=rekey, shuffle=shuffle, seed=seed,
     )  # fmt: skip
-    recode = _recode(max_size, quality=quality, crop_ready=crop_ready)
-    config = PackConfig(folder=out, prefix=prefix, jobs=jobs, on_exists=on_exists, on_error=on_error, recode=recode)
+    recode, transform = picture_changes(max_size=max_size, quality=quality, crop_ready=crop_ready)
+    config = PackConfig(
+        folder=out, prefix=prefix, jobs=jobs, on_exists=on_exists, on_error=on_error, recode=recode,
+        transform=transform,
+    )  # fmt: skip
     task = _Task(
         paths=local_shards(patterns, all_there=True), selection=selection, size=_size(shard_size, count=count),
         count=count, split=split, config=config, as_json=as_json,
@@ -117,7 +121,9 @@ class _Task:
                 manifest = pack(source, plan, config=config, on_shard=on_shard)
         pack_view.result(manifest, config, ignored=0, as_json=self.as_json)
         num_before = sum(shard.num_samples for shard in source.shards)
-        print_note(f"{manifest.num_samples} of {num_before} samples of {len(source.shards)} shards")
+        print_note(
+            f"{manifest.num_samples} of {counted(num_before, 'sample')} of {counted(len(source.shards), 'shard')}"
+        )
 
 
 def _size(text: str | None, *, count: int | None) -> ShardSize | None:
@@ -128,12 +134,4 @@ def _size(text: str | None, *, count: int | None) -> ShardSize | None:
         if text is not None:
             raise typer.BadParameter("give either --shard-size or --count")
         return None
-    return ShardSize(samples=_DEFAULT_SAMPLES) if text is None else parse_shard_size(text)
-
-
-def _recode(max_size: int | None, *, quality: int | None, crop_ready: bool) -> Recode | None:
-    from shardkit import Recode
-
-    if max_size is None and quality is None and not crop_ready:
-        return None
-    return Recode(max_size_px=max_size, quality=quality, crop_ready=crop_ready)
+    return ShardSize(samples=DEFAULT_SHARD_SAMPLES) if text is None else parse_shard_size(text)

@@ -7,7 +7,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from wds.pack_options import CropReady, DryRun, MaxSize, OnExists, PlanOnly, quality_option, shard_size_option
+from wds.pack_options import (
+    DEFAULT_SHARD_SAMPLES,
+    CropReady,
+    DryRun,
+    MaxSize,
+    OnExists,
+    PlanOnly,
+    quality_option,
+    shard_size_option,
+)
 
 __all__ = [
     "Count",
@@ -41,7 +50,7 @@ _WHICH = "Which samples"
 
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the shards.")]
 Prefix = Annotated[str, typer.Option(help="Shard names begin so.")]
-ShardSizeText = Annotated[str | None, shard_size_option("10000")]
+ShardSizeText = Annotated[str | None, shard_size_option(str(DEFAULT_SHARD_SAMPLES))]
 Count = Annotated[int | None, typer.Option(min=1, help="Number of shards, as even as can be.")]
 Shuffle = Annotated[bool, typer.Option("--shuffle", help="One seeded order over all samples, else as they come.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same bytes; of --shuffle and --share.")]

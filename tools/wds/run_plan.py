@@ -10,6 +10,8 @@ import typer
 from wds import pack_view
 from wds.console import JOBS, AsJson, Jobs, print_json, print_line
 from wds.pack_options import DryRun
+from wds.recoding import transform_named
+from wds.text import counted
 
 if TYPE_CHECKING:
     from shardkit import Slice, WrittenPlan
@@ -42,7 +44,7 @@ def run_plan(
         pack_view.result(shardkit.read_manifest(config.manifest_path), config, ignored=0, as_json=as_json)
         return
     source = shardkit.reopen_source(written.recipe)
-    config = written.config(plan.parent, jobs=jobs)
+    config = written.config(plan.parent, jobs=jobs, transform=transform_named(written.transform))
     shards = slice_of_it.shards(written)
     if dry_run:
         pack_view.layout_of_part(source, shards, config=config, as_json=as_json)
@@ -63,4 +65,7 @@ def _print_part(part: Slice, plan: WrittenPlan, *, folder: Path, as_json: bool) 
         print_json({"slice": f"{part.number}/{part.of}", "shards": made, "missing": missing, "manifest": None})
         return
     there = len(plan.shards) - len(missing)
-    print_line(f"slice {part.number}/{part.of}: {made} shards are made; of the whole, {there} of {len(plan.shards)}")
+    print_line(
+        f"slice {part.number}/{part.of}: {counted(made, 'shard is/shards are')} made; of the whole, {there} of "
+        f"{len(plan.shards)}"
+    )

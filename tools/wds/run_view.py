@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wds.console import StatusLine, print_line, print_note
+from wds.text import counted
 
 if TYPE_CHECKING:
     from resnettrain import Event, RunStarted, TrainConfig, TrainReport, ValReport
@@ -69,11 +70,16 @@ def _short(value: object) -> str:
 
 
 def _started(event: RunStarted) -> str:
-    batches = "" if event.epoch_batches is None else f" of {event.epoch_batches} batches"
-    resumed = "" if event.resumed_from is None else f"\nresumed at {event.start_samples} samples: {event.resumed_from}"
+    batches = "" if event.epoch_batches is None else f" of {counted(event.epoch_batches, 'batch/batches')}"
+    resumed = (
+        ""
+        if event.resumed_from is None
+        else f"\nresumed at {counted(event.start_samples, 'sample')}: {event.resumed_from}"
+    )
     return (
-        f"{event.model}, {event.num_parameters:,} parameters, {event.num_classes} classes, {event.device} "
-        f"{event.precision}; {event.epochs} epochs{batches} of {event.batch_size} on 1 rank; run folder "
+        f"{event.model}, {counted(event.num_parameters, 'parameter', spec=',')}, "
+        f"{counted(event.num_classes, 'class/classes')}, {event.device} "
+        f"{event.precision}; {counted(event.epochs, 'epoch')}{batches} of {event.batch_size} on 1 rank; run folder "
         f"{event.run_dir}{resumed}"
     )
 
@@ -93,7 +99,7 @@ def _validated(event: ValReport) -> str:
     best = ", the best so far" if event.is_best else ""
     return (
         f"epoch {event.epoch + 1} validation: top-1 {event.top1:.4f}, top-5 {event.top5:.4f}, loss {event.loss:.4f} "
-        f"on {event.count} samples in {event.seconds:.1f} s{best}"
+        f"on {counted(event.count, 'sample')} in {event.seconds:.1f} s{best}"
     )
 
 

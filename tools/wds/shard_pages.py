@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wds.console import print_note
+from wds.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,11 +64,11 @@ class Pages:
             num_tiles=self.num_tiles, max_pixels=options.max_pixels, allow_commands=options.allow_commands
         )
         tiles = tiles_of(summaries, settings)
-        title = mask_url(title) if len(title) <= 200 else f"{len(reports)} shards"
+        title = mask_url(title) if len(title) <= 200 else counted(len(reports), "shard")
         if self.sheet is not None:
             total = sum(summary.samples for summary in summaries)
-            counted = f"{title}: {len(tiles):,} of {total:,} samples"
-            write_atomically(self.sheet, contact_sheet(tiles, title=counted, classes=classes), replace=self.replace)
+            heading = f"{title}: {len(tiles):,} of {counted(total, 'sample', spec=',')}"
+            write_atomically(self.sheet, contact_sheet(tiles, title=heading, classes=classes), replace=self.replace)
             print_note(f"wrote {self.sheet}")
         if self.html is not None:
             page = html_report(reports, across, title=title, tiles=tiles, classes=classes)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from wds.console import human_bytes, print_line
 from wds.screen import Column, Screen, table
+from wds.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,7 +48,10 @@ def print_reports(
         _print_table(reports, screen)
         print_line()
         print_line(f"{len(reports)} shards together")
-        _print_all(summary_lines(combined([r.summary for r in reports]), classes=classes, screen=screen), screen)
+        together = combined([report.summary for report in reports])
+        # Of one gzip shard among many, the findings tell.
+        together = dataclasses.replace(together, compressed=all(report.summary.compressed for report in reports))
+        _print_all(summary_lines(together, classes=classes, screen=screen), screen)
     findings = [*(finding for report in reports for finding in report.findings), *across]
     if findings:
         print_line()
@@ -58,7 +63,7 @@ def print_reports(
 
 def summary_lines(summary: ShardSummary, *, classes: Sequence[str], screen: Screen) -> list[str]:
     """Return what a shard, or several together, hold."""
-    stored = "" if summary.num_bytes is None else f", {summary.num_bytes:,} bytes"
+    stored = "" if summary.num_bytes is None else f", {counted(summary.num_bytes, 'byte', spec=',')}"
     broken = f"; {summary.broken:,} broken" if summary.broken else ""
     lines = [
         f"  samples     {summary.samples:,}, {summary.whole:,} whole{stored}{', gzip' if summary.compressed else ''}",

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wds.checks import DEFAULT_MAX_PIXELS, Classes, MaxPixels, Patterns, visible_name
+from wds.checks import DEFAULT_MAX_PIXELS, AllowCommands, Classes, MaxPixels, Patterns, visible_name
 from wds.console import JOBS, AsJson, Jobs, Progress, print_error, print_json, print_line, print_warning
-from wds.patterns import expand_existing
-from wds.text import masked
+from wds.patterns import shards_to_read
+from wds.text import counted, masked
 
 if TYPE_CHECKING:
     from shardkit import Distribution, Statistics
@@ -35,10 +35,12 @@ def stats(
     seed: Seed = 0,
     classes: Classes = None,
     max_pixels: MaxPixels = DEFAULT_MAX_PIXELS,
+    allow_commands: AllowCommands = False,
     jobs: Jobs = JOBS,
     as_json: AsJson = False,
 ) -> None:
-    """Measure colours, class balance, sizes and duplicates. A table that `wds index --table` wrote is read instead.
+    """Measure colours, class balance, sizes and duplicates. `-` reads one shard from standard input, and a table that
+    `wds index --table` wrote is read instead of shards.
 
     Exit 1: a shard cannot be read or a picture not be decoded; the numbers are those of the others.
     """
@@ -49,9 +51,16 @@ def stats(
             raise typer.BadParameter("a table holds no pictures to draw from; name the shards", param_hint="--sample")
         found = measure_table(Path(patterns[0]), num_classes=classes)
     else:
-        locations = expand_existing(patterns)
-        num_classes = classes or len(class_names(locations)) or None
-        options = StatisticsOptions(sample=sample, seed=seed, num_classes=num_classes, max_pixels=max_pixels, jobs=jobs)
+        locations, manifests = shards_to_read(patterns, allow_commands=allow_commands, all_there=True)
+        if sample is not None and locations == ["-"]:
+            raise typer.BadParameter(
+                "standard input can be read once, and drawing takes two looks", param_hint="--sample"
+            )
+        num_classes = classes or len(class_names(locations, manifests=manifests.values())) or None
+        options = StatisticsOptions(
+            sample=sample, seed=seed, num_classes=num_classes, max_pixels=max_pixels, jobs=jobs,
+            allow_commands=allow_commands,
+        )  # fmt: skip
         progress = Progress("shards", total=len(locations), quiet=as_json)
         try:
             found = measure_shards(locations, options, on_shard=lambda _: progress.advance())
@@ -68,7 +77,7 @@ def stats(
 
 def _print(found: Statistics) -> None:
     part = f", estimated from {found.looked_at}" if found.estimated else ""
-    print_line(f"samples         {found.samples:,}, {found.pictures:,} pictures{part}")
+    print_line(f"samples         {found.samples:,}, {counted(found.pictures, 'picture', spec=',')}{part}")
     if found.channels is not None:
         print_line(f"mean            {_channels(found.channels.mean)}   red, green, blue; black 0, white 1")
         print_line(f"std             {_channels(found.channels.std)}")
@@ -80,7 +89,10 @@ def _print(found: Statistics) -> None:
         print_line(f"bits per pixel  {found.bits_per_pixel:.2f}")
     if found.duplicates is not None:
         again = sum(len(group) - 1 for group in found.duplicates)
-        print_line(f"duplicates      {again:,} pictures, in {len(found.duplicates):,} groups of equal bytes")
+        print_line(
+            f"duplicates      {counted(again, 'picture', spec=',')}, in "
+            f"{counted(len(found.duplicates), 'group', spec=',')} of equal bytes"
+        )
         for group in found.duplicates[:_NAMED]:
             named = ", ".join(f"{masked(shard)}: {visible_name(key)}" for shard, key in group[:_NAMED])
             print_line(f"                {named}{', ..' if len(group) > _NAMED else ''}")
@@ -94,9 +106,12 @@ def _print_classes(found: Statistics) -> None:
     if found.missing_classes:
         named = ", ".join(str(label) for label in found.missing_classes[:_NAMED])
         more = ", .." if len(found.missing_classes) > _NAMED else ""
-        print_line(f"                {len(found.missing_classes):,} classes have no sample: {named}{more}")
+        print_line(
+            f"                {counted(len(found.missing_classes), 'class has/classes have', spec=',')} no "
+            f"sample: {named}{more}"
+        )
     if found.unlabelled:
-        print_line(f"                {found.unlabelled:,} samples have no label")
+        print_line(f"                {counted(found.unlabelled, 'sample has/samples have', spec=',')} no label")
 
 
 def _print_problems(found: Statistics) -> None:
@@ -107,7 +122,7 @@ def _print_problems(found: Statistics) -> None:
     for picture in found.unusable[:_NAMED]:
         print_error(f"{picture.shard}: '{visible_name(picture.key)}': {picture.reason}")
     if len(found.unusable) > _NAMED:
-        print_error(f"{len(found.unusable)} pictures cannot be decoded; --json names all of them")
+        print_error(f"{counted(len(found.unusable), 'picture')} cannot be decoded; --json names all of them")
 
 
 def _channels(values: tuple[float, float, float]) -> str:

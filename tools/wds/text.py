@@ -7,12 +7,19 @@ import re
 import sys
 from typing import TextIO
 
-__all__ = ["WIPE", "can_redraw", "masked", "valid", "visible", "wants_colour"]
+__all__ = ["WIPE", "can_redraw", "counted", "masked", "valid", "visible", "wants_colour"]
 
 # Goes to the first column and wipes the line.
 WIPE = "\r\x1b[K"
 # What moves the cursor, changes colours, or turns the direction of writing (which hides what a name is).
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def counted(number: int, noun: str, *, spec: str = "") -> str:
+    """Return ``1 shard`` or ``2 shards``: shardkit's function of that name, imported when it is needed."""
+    from shardkit import counted as with_noun
+
+    return with_noun(number, noun, spec=spec)
 
 
 def masked(text: str) -> str:

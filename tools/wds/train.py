@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +13,7 @@ from wds import train_options as opt
 from wds.console import AsJson, print_json, print_line, print_note
 from wds.patterns import expand_existing, without_stdin
 from wds.run_view import RunView
-from wds.text import masked
+from wds.text import counted, masked
 
 if TYPE_CHECKING:
     from resnettrain import EvalResult, TrainConfig, TrainResult
@@ -91,6 +92,8 @@ def evaluate(
     batch_size: opt.BatchSize = None,
     workers: opt.Workers = None,
     cache_dir: opt.CacheDir = None,
+    cache_limit: opt.CacheLimit = None,
+    allow_commands: opt.AllowCommands = None,
     on_error: opt.OnError = None,
     device: opt.Device = None,
     as_json: AsJson = False,
@@ -102,6 +105,8 @@ def evaluate(
         "data.batch_size": batch_size,
         "data.num_workers": workers,
         "data.cache_dir": cache_dir,
+        "data.cache_limit": cache_limit,
+        "data.allow_commands": allow_commands,
         "data.on_error": on_error,
         "runtime.device": device,
     }
@@ -120,7 +125,10 @@ def evaluate(
     if as_json:
         print_json({"checkpoint": str(checkpoint), "urls": [masked(url) for url in named], **_figures(result)})
     else:
-        print_line(f"top-1 {result.top1:.4f}  top-5 {result.top5:.4f}  loss {result.loss:.4f}  {result.count} samples")
+        print_line(
+            f"top-1 {result.top1:.4f}  top-5 {result.top5:.4f}  loss {result.loss:.4f}  "
+            f"{counted(result.count, 'sample')}"
+        )
 
 
 def _settings_of(resume: Path | None) -> TrainConfig | None:
@@ -129,13 +137,15 @@ def _settings_of(resume: Path | None) -> TrainConfig | None:
 
 
 def _settings_in(checkpoint: Path) -> TrainConfig:
+    """Return the settings of a run, but no leave to run commands: the checkpoint may be anybody's."""
     from resnettrain import ConfigError
 
     if not checkpoint.exists():
         raise ConfigError(f"{checkpoint}: there is no such checkpoint or run folder")
     from resnettrain import resume_config
 
-    return resume_config(checkpoint)
+    settings = resume_config(checkpoint)
+    return replace(settings, data=replace(settings.data, allow_commands=False))
 
 
 def _show(settings: TrainConfig, *, as_json: bool) -> None:
@@ -176,7 +186,8 @@ def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
 def _print_result(result: TrainResult) -> None:
     waited = result.wait_s / max(result.seconds - result.val_s - result.save_s, 1e-9)
     print_line(
-        f"{result.outcome}: {result.samples} samples, {result.updates} updates in {result.seconds:.1f} s, "
+        f"{result.outcome}: {counted(result.samples, 'sample')}, {counted(result.updates, 'update')} in "
+        f"{result.seconds:.1f} s, "
         f"{result.images_per_s:.1f} images/s, {waited:.0%} waiting for data"
     )
     if result.loss is not None and result.top1 is not None:
@@ -184,11 +195,11 @@ def _print_result(result: TrainResult) -> None:
     if result.val is not None:
         print_line(
             f"validation: top-1 {result.val.top1:.4f}, top-5 {result.val.top5:.4f}, loss {result.val.loss:.4f} "
-            f"on {result.val.count} samples"
+            f"on {counted(result.val.count, 'sample')}"
         )
     if result.skipped:
         causes = ", ".join(f"{count} {cause}" for cause, count in result.skipped.items())
-        print_line(f"skipped: {sum(result.skipped.values())} samples could not be delivered: {causes}")
+        print_line(f"skipped: {counted(sum(result.skipped.values()), 'sample')} could not be delivered: {causes}")
     if result.checkpoint is not None:
         print_line(f"checkpoint: {result.checkpoint}")
 

@@ -26,7 +26,8 @@ from wds.checks import (
 )
 from wds.console import JOBS, SCHEMA_VERSION, AsJson, Jobs, human_bytes, print_json, print_line
 from wds.explain import explain
-from wds.text import visible
+from wds.patterns import NamedShards, shards_to_read
+from wds.text import counted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,7 @@ __all__ = ["validate"]
 
 # As shardkit.MAX_UNPACK_RATIO, which is not imported just to show the help.
 _DEFAULT_RATIO = 100
+_SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 Against = Annotated[
     list[str] | None,
@@ -101,6 +103,10 @@ def validate(
         raise typer.BadParameter(str(error)) from None
     if not patterns:
         raise typer.BadParameter("Missing argument 'PATTERN...'")
+    if list(patterns) == ["-"] == against:
+        raise typer.BadParameter(
+            "standard input is one shard; it cannot be held against itself", param_hint="--against"
+        )
     view: _View = _JsonView() if as_json else _JsonlView() if as_jsonl else _TextView()
     run = _Run(options, SetOptions(num_classes=classes, readers=readers), view)
     run.check(patterns, against or [])
@@ -119,8 +125,12 @@ class _Run:
         """Check both sets, compare them, and show all of it."""
         from shardkit import check_together
 
-        own = self._check_each(patterns)
-        others = self._check_each(against) if against else []
+        allowed = self._options.allow_commands
+        # Both before hours are spent on the first.
+        first = shards_to_read(patterns, allow_commands=allowed)
+        second = shards_to_read(against, allow_commands=allowed) if against else None
+        own = self._check_each(first)
+        others = [] if second is None else self._check_each(second)
         across = check_together(own, self._together, against=others)
         if others:
             across += check_together(others, self._together)
@@ -128,9 +138,9 @@ class _Run:
         self._view.ignored.update(finding.rule for finding in across if finding.rule in self._options.ignore)
         self._view.close()
 
-    def _check_each(self, patterns: Sequence[str]) -> list[ShardReport]:
+    def _check_each(self, named: NamedShards) -> list[ShardReport]:
         kept = []
-        for report in reports_of(patterns, self._options, quiet=self._view.is_quiet):
+        for report in reports_of(named, self._options, quiet=self._view.is_quiet):
             self._view.add(report)
             # Of thousands of shards, what was shown is not kept.
             kept.append(report.for_comparison())
@@ -146,12 +156,15 @@ class _View(ABC):
         self.severities: Counter[Severity] = Counter()
         self.ignored: Counter[str] = Counter()
         self.totals = {"shards": 0, "samples": 0, "whole": 0, "bytes": 0}
+        # A stream whose end was not met, or a shard that could not be opened.
+        self.num_unmeasured = 0
 
     def add(self, report: ShardReport) -> None:
         """Count and show the report of one shard."""
         summary = report.summary
         counts = {"shards": 1, "samples": summary.samples, "whole": summary.whole, "bytes": summary.num_bytes or 0}
         self.totals = {name: total + counts[name] for name, total in self.totals.items()}
+        self.num_unmeasured += summary.num_bytes is None
         self.ignored.update(report.ignored)
         self._count(report.findings)
         self._show(report)
@@ -200,10 +213,13 @@ class _TextView(_View):
     def close(self) -> None:
         """Show the totals."""
         totals = self.totals
-        found = ", ".join(f"{self.severities[s]} {s}s" for s in ("error", "warning", "note"))
+        found = ", ".join(counted(self.severities[s], s) for s in _SEVERITIES)
         ignored = f"; {self.ignored.total()} ignored ({', '.join(sorted(self.ignored))})" if self.ignored else ""
-        held = f"{totals['shards']} shards, {totals['samples']} samples, {totals['whole']} whole"
-        print_line(f"{held}, {human_bytes(totals['bytes'])}: {found}{ignored}")
+        size = human_bytes(totals["bytes"])
+        if self.num_unmeasured:
+            size = "of unknown size" if self.num_unmeasured == totals["shards"] else f"{size} and more"
+        held = f"{counted(totals['shards'], 'shard')}, {counted(totals['samples'], 'sample')}, {totals['whole']} whole"
+        print_line(f"{held}, {size}: {found}{ignored}")
 
 
 class _JsonView(_View):
@@ -237,7 +253,7 @@ class _JsonlView(_View):
 
     def close(self) -> None:
         """Print the totals."""
-        counts = {f"{severity}s": self.severities[severity] for severity in ("error", "warning", "note")}
+        counts = {f"{severity}s": self.severities[severity] for severity in _SEVERITIES}
         _print_record({"record": "summary", **self.totals, **counts, "ignored": dict(self.ignored)})
 
 

@@ -26,8 +26,8 @@ from tests.helpers.shards import (
 # Reported by others than the check of one shard: test_validate.py, test_together.py and ../tar/test_reader.py have
 # their tests; of a limit that takes 256 MiB, test_limits.py.
 ELSEWHERE = {
-    "WDS000", "WDS014", "WDS033", "WDS035", "WDS037", "WDS038", "WDS050", "WDS051", "WDS052", "WDS053", "WDS054",
-    "WDS055", "WDS056", "WDS058", "WDS059",
+    "WDS000", "WDS014", "WDS016", "WDS033", "WDS035", "WDS037", "WDS038", "WDS050", "WDS051", "WDS052", "WDS053",
+    "WDS054", "WDS055", "WDS056", "WDS058", "WDS059",
 }  # fmt: skip
 PICTURE = Image.new("RGB", (32, 24), (200, 30, 40))
 FLOATS = encode(Image.new("F", (8, 8), 0.5), "TIFF")
@@ -124,7 +124,7 @@ CASES = [
     ),
     Case(
         "WDS028", "warning", with_sample(*pair("Cat"), *pair("cat")),
-        "1 keys differ from another in case alone, first from 'Cat'", "cat", 7680,
+        "1 key differs from another in case alone, first from 'Cat'", "cat", 7680,
     ),
     Case(
         "WDS029", "note", with_sample(*pair("a/1"), *pair("b/1"), *pair("b/2")),
@@ -135,9 +135,9 @@ CASES = [
     Case("WDS032", "error", with_picture(jpeg_bytes(0), b"\n"), "blank cls", "9.cls"),
     Case(
         "WDS034", "warning", labelled([n // 8 for n in range(16)]),
-        "the label changes 1 times in 16 samples, 8 times if they were mixed",
+        "the label changes 1 time in 16 samples, 8 times if they were mixed",
     ),
-    Case("WDS036", "note", with_picture(jpeg_bytes(0), b"007"), "1 labels are not plain digits, first b'007'", "9.cls"),
+    Case("WDS036", "note", with_picture(jpeg_bytes(0), b"007"), "1 label is not plain digits, first b'007'", "9.cls"),
     Case("WDS040", "error", with_picture(cut_jpeg()), "the picture does not decode: ", "9.jpg", 5120),
     Case("WDS041", "note", with_picture(encode(PICTURE, "PNG")), "another format than the name says: PNG: 1", "9.jpg"),
     Case("WDS042", "error", with_picture(bomb_png(2000)), "2000x2000 = 4000000 pixels, more than the limit", "9.jpg"),
@@ -156,11 +156,11 @@ CASES = [
     ),
     Case(
         "WDS060", "note", with_sample(("9.cls", b"1"), ("9.jpg", jpeg_bytes(9))),
-        "1 samples have their parts in another order: cls, jpg, not jpg, cls", "9", 5120,
+        "1 sample has its parts in another order: cls, jpg, not jpg, cls", "9", 5120,
     ),
     Case(
         "WDS061", "note", with_sample(*pair("9"), ("9.png", encode(PICTURE, "PNG"))),
-        "1 samples have several pictures: jpg, png", "9", 5120,
+        "1 sample has several pictures: jpg, png", "9", 5120,
     ),
     Case("WDS070", "warning", with_sample(("9.tif", FLOATS), ("9.cls", b"1")), "1 of float pixels", "9.tif", 5120),
 ]  # fmt: skip

@@ -100,20 +100,26 @@ def test_damage_in_a_further_archive_is_recorded(tmp_path: Path) -> None:
     assert [error.rule for error in found.damage] == ["WDS002"]
 
 
-def test_a_pipe_is_scanned_and_has_no_size(tmp_path: Path) -> None:
+def test_a_pipe_is_scanned_and_its_bytes_are_counted(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(tar_bytes(sample_members(2)),))
     writer.start()
     found = scan_shard(str(tmp_path / "pipe"))
     writer.join()
-    assert (len(found.samples), found.num_bytes, found.damage) == (2, None, [])
+    assert (len(found.samples), found.num_bytes, found.damage) == (2, 10240, [])
 
 
 @pytest.mark.parametrize("data", [tar_bytes(sample_members(2)), gzip.compress(tar_bytes(sample_members(2)))])
 def test_standard_input_is_scanned(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
     found = scan_shard("-")
-    assert (len(found.samples), found.num_bytes, found.damage) == (2, None, [])
+    assert (len(found.samples), found.num_bytes, found.damage) == (2, len(data), [])
+
+
+def test_the_size_of_a_stream_is_unknown_where_its_end_was_not_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"<html>" * 100_000)))
+    found = scan_shard("-")
+    assert (found.num_bytes, [error.rule for error in found.damage]) == (None, ["WDS001"])
 
 
 def test_a_missing_file_is_an_error_of_the_system(tmp_path: Path) -> None:

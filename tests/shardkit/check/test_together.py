@@ -57,7 +57,7 @@ class TestKeys:
         assert [report.summary.labels for report in reports] == [{1: 1}, {2: 1}]
         (finding,) = check_together(reports)
         assert (finding.rule, finding.severity, finding.shard) == ("WDS052", "warning", str(shards[1]))
-        assert finding.message == f"1 keys are in other shards too, first 'sample', also in {shards[0]}"
+        assert finding.message == f"1 key is in other shards too, first 'sample', also in {shards[0]}"
 
     def test_halves_of_one_key_in_two_shards_are_two_halves(self, tmp_path: Path) -> None:
         """KEY-04."""
@@ -71,7 +71,7 @@ class TestKeys:
         found = [finding for finding in check_together(check_all(shards)) if finding.rule == "WDS052"]
         assert [(finding.shard, finding.message.partition(",")[0]) for finding in found] == [
             (str(shards[1]), "2 keys are in other shards too"),
-            (str(shards[2]), "1 keys are in other shards too"),
+            (str(shards[2]), "1 key is in other shards too"),
         ]
         assert f"first '000005', also in {shards[1]}" in found[1].message
 
@@ -123,7 +123,7 @@ class TestPictures:
         found = {finding.rule: finding for finding in check_together(check_all([path]))}
         assert set(found) == {"WDS035", "WDS056"}
         assert (found["WDS056"].severity, found["WDS056"].member) == ("note", "c")
-        assert found["WDS056"].message == f"1 pictures come a second time, first the one of 'a' in {path}"
+        assert found["WDS056"].message == f"1 picture comes a second time, first the one of 'a' in {path}"
         assert (found["WDS035"].severity, found["WDS035"].member) == ("warning", "d")
         assert found["WDS035"].message == f"the same picture as 'a' in {path} (label 5, and 0 there)"
 
@@ -196,7 +196,7 @@ class TestSizes:
         """DIST-02."""
         reports = check_all([write_samples(tmp_path / "x.tar", 4)])
         (finding,) = check_together(reports, SetOptions(readers=8))
-        assert (finding.rule, finding.severity, finding.message) == ("WDS059", "warning", "1 shards for 8 readers")
+        assert (finding.rule, finding.severity, finding.message) == ("WDS059", "warning", "1 shard for 8 readers")
         assert check_together(reports, SetOptions(readers=1)) == []
 
 
@@ -212,3 +212,79 @@ def test_two_datasets_in_one_call_are_two_sets(tmp_path: Path) -> None:
 def test_the_result_is_the_same_for_two_processes(tmp_path: Path) -> None:
     shards = [write_samples(tmp_path / f"{n}.tar", 4, first=n) for n in (0, 2, 5)]
     assert check_together(check_all(shards, jobs=2)) == check_together(check_all(shards))
+
+
+class TestSets:
+    """Shards of one manifest are a set; of those in none, the ones whose names differ in numbers alone."""
+
+    def mixed(self, folder: Path, prefix: str, *, counts: tuple[int, ...], first: int = 0) -> list[Path]:
+        """Write shards of so many samples each, with the same keys in every set, and pictures from ``first`` on."""
+        shards = []
+        for number, count in enumerate(counts):
+            key = sum(counts[:number])
+            members = [
+                member
+                for n in range(key, key + count)
+                for member in ((f"{n:06d}.jpg", jpeg_bytes(first + n)), (f"{n:06d}.cls", b"%d" % (n % 3)))
+            ]
+            shards.append(write_shard(folder / f"{prefix}-{number:06d}.tar", members))
+        return shards
+
+    @pytest.mark.parametrize("listed", [True, False], ids=["manifests", "names alone"])
+    def test_two_datasets_of_one_folder_are_not_held_against_each_other(self, tmp_path: Path, listed: bool) -> None:
+        train = self.mixed(tmp_path, "imagenet-train", counts=(9, 9, 9))
+        val = self.mixed(tmp_path, "imagenet-val", counts=(3, 3), first=100)
+        if listed:
+            with_manifest(train, split="train", num_classes=3)
+            with_manifest(val, split="val", num_classes=3)
+        found = check_together(check_all([*val, *train]), SetOptions(readers=3))
+        assert [(f.rule, f.message) for f in found] == [("WDS059", "2 shards for 3 readers")]
+
+    def test_the_rules_still_hold_within_each_of_them(self, tmp_path: Path) -> None:
+        train = self.mixed(tmp_path, "a-train", counts=(3, 3))
+        again = write_shard(tmp_path / "a-train-000002.tar", [("000001.jpg", jpeg_bytes(1)), ("000001.cls", b"1")])
+        val = self.mixed(tmp_path, "a-val", counts=(1, 3, 3), first=100)
+        found = check_together(check_all([*train, again, *val]))
+        assert [(f.rule, f.shard) for f in found] == [
+            ("WDS052", str(again)), ("WDS056", str(again)), ("WDS058", str(val[0]))
+        ]  # fmt: skip
+
+    def test_names_say_the_split_where_no_manifest_does(self, tmp_path: Path) -> None:
+        train = self.mixed(tmp_path / "data", "x_train", counts=(3,))
+        val = self.mixed(tmp_path / "data", "x_validation", counts=(3,), first=2)
+        other = self.mixed(tmp_path / "data", "y", counts=(3,), first=1)
+        found = check_together(check_all([*val, *train, *other]))
+        assert [(f.rule, f.shard, f.member) for f in found] == [("WDS055", str(val[0]), "000000")]
+
+    def test_shards_without_numbers_in_their_names_are_one_set(self, tmp_path: Path) -> None:
+        shards = [one(tmp_path / "data" / f"{name}.tar", "k", picture=n) for n, name in enumerate(("cats", "dogs"))]
+        assert rules(check_together(check_all(shards))) == ["WDS052"]
+
+    def test_numbered_folders_are_one_set(self, tmp_path: Path) -> None:
+        shards = [one(tmp_path / f"block_{n}" / "part_8.tar", "k", picture=n) for n in (0, 1)]
+        assert rules(check_together(check_all(shards))) == ["WDS052"]
+
+
+class TestTheSameFileInBothSets:
+    def test_it_is_told_once_however_it_is_named(self, tmp_path: Path) -> None:
+        train = [write_samples(tmp_path / f"a-{n}.tar", 3, first=3 * n) for n in range(3)]
+        link = tmp_path / "link.tar"
+        link.symlink_to(train[1])
+        own = check_all(train)
+        for paths, there in (([train[1]], ""), ([link], f", there as {train[1]}")):
+            (finding,) = check_together(own, against=check_all(paths))
+            assert (finding.rule, finding.shard, finding.member) == ("WDS055", str(paths[0]), None)
+            assert finding.message == f"the shard is in both sets{there}"
+        by_url = list(check_shards([train[1].as_uri()], CheckOptions()))
+        assert [f.rule for f in check_together(own, against=by_url)] == ["WDS055"]
+        (finding,) = check_together(own, against=own)
+        assert finding.message == "3 of 3 shards are the same files in both sets, first a-0.tar"
+
+    def test_pictures_of_other_files_are_still_told(self, tmp_path: Path) -> None:
+        both = write_samples(tmp_path / "both.tar", 2)
+        train = write_shard(tmp_path / "t.tar", [("t.jpg", jpeg_bytes(0)), ("t.cls", b"0")])
+        val = write_shard(tmp_path / "v.tar", [("v.jpg", jpeg_bytes(1)), ("v.cls", b"1")])
+        found = check_together(check_all([both, train]), against=check_all([both, val]))
+        assert [(f.shard, f.member) for f in found if f.rule == "WDS055"] == [
+            (str(both), None), (str(both), "000000"), (str(val), "v")
+        ]  # fmt: skip

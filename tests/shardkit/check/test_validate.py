@@ -135,7 +135,7 @@ class TestManifest:
         assert [r.findings for r in check_shards(paths, CheckOptions())] == [(), ()]
         reports = list(check_shards(paths, CheckOptions(complete=True)))
         assert [rules_in(report) for report in reports] == [["WDS054"], []]
-        assert "1 shards of the manifest are not in the folder: t-000001.tar" in reports[0].findings[0].message
+        assert "1 shard of the manifest is not in the folder: t-000001.tar" in reports[0].findings[0].message
 
     def test_it_can_be_left_out(self, packed: Path) -> None:
         (packed / "t.manifest.json").write_bytes(b"{}")

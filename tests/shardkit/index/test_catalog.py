@@ -33,7 +33,7 @@ def names_in(folder: Path) -> set[str]:
 
 
 class TestManifest:
-    def test_it_lists_the_shards_with_classes_by_number(self, tmp_path: Path) -> None:
+    def test_it_lists_the_shards_and_invents_no_class_names(self, tmp_path: Path) -> None:
         shards = write_set(tmp_path)
         made = catalog(shards)
         manifest = read_manifest(tmp_path / "tr.manifest.json")
@@ -41,22 +41,23 @@ class TestManifest:
         assert [(s.name, s.num_samples, s.num_bytes) for s in manifest.shards] == [
             (shard.name, 2 + n, shard.stat().st_size) for n, shard in enumerate(shards)
         ]
-        assert manifest.classes == ("0", "1", "2", "3")
+        assert (manifest.classes, manifest.class_order, made.nameless) == ((), "not known", True)
         assert (manifest.split, manifest.seed, manifest.shuffled) == ("train", 0, False)
 
     def test_names_and_split_are_as_told_and_kept_by_a_later_run(self, tmp_path: Path) -> None:
         shards = write_set(tmp_path)
         catalog(shards, classes=("a", "b", "c", "d", "e"), split="val")
-        write_samples(shards[0], 40)
+        write_samples(shards[0], 4)
         catalog(shards)
         manifest = read_manifest(tmp_path / "tr.manifest.json")
-        assert (manifest.split, manifest.num_samples) == ("val", 47)
-        # Labels up to 9 have come: the names given do not reach.
-        assert manifest.classes == tuple("0123456789")
-        write_samples(shards[0], 2)
-        catalog(shards, classes=("a", "b", "c", "d", "e"))
-        catalog(shards)
-        assert read_manifest(tmp_path / "tr.manifest.json").classes == ("a", "b", "c", "d", "e")
+        assert (manifest.split, manifest.num_samples) == ("val", 11)
+        assert manifest.classes == ("a", "b", "c", "d", "e")
+        # Labels up to 9 have come: the names given do not reach, and are not dropped.
+        write_samples(shards[0], 40)
+        with pytest.raises(ManifestError, match=r"label 9 has no name: 5 classes are in .*tr\.manifest\.json"):
+            catalog(shards)
+        catalog(shards, classes=tuple("abcdefghij"))
+        assert read_manifest(tmp_path / "tr.manifest.json").classes == tuple("abcdefghij")
 
     def test_a_label_without_a_name_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ManifestError, match="label 3 has no name: 2 classes were given"):
@@ -95,7 +96,7 @@ class TestManifest:
         shards = write_set(tmp_path)
         catalog(shards)
         assert catalog(shards[:2]).written == ()
-        with pytest.raises(OutputExistsError, match=r"lists 1 shards that are not named here, first tr-002\.tar"):
+        with pytest.raises(OutputExistsError, match=r"lists 1 shard that is not named here, first tr-002\.tar"):
             catalog(shards[:2], split="val")
         write_samples(shards[0], 50)
         with pytest.raises(OutputExistsError, match="Name all of them"):
@@ -125,11 +126,6 @@ class TestManifest:
         assert names_in(tmp_path / "a") == {"tr-000.tar"}
         assert len(catalog(shards, manifest=False).shards) == 2
         assert catalog(shards, folder=tmp_path / "c").manifests == (tmp_path / "c/shards.manifest.json",)
-
-    def test_a_label_too_high_for_a_class_gives_no_names(self, tmp_path: Path) -> None:
-        shard = write_shard(tmp_path / "x.tar", [("a.jpg", b"1"), ("a.cls", b"123456789012")])
-        manifest = read_manifest(catalog([shard]).manifests[0])
-        assert (manifest.classes, manifest.class_order) == ((), "unknown: a label of 123456789012")
 
     def test_nothing_is_written_on_a_dry_run(self, tmp_path: Path) -> None:
         shards = write_set(tmp_path)

@@ -243,7 +243,7 @@ class TestKeysInSeveral:
             ("WDS052", "s-1.tar", "000002"),
             ("WDS052", "s-2.tar", "000004"),
         ]
-        assert findings[0].message.startswith("1 keys are in other shards too, first '000002', also in ")
+        assert findings[0].message.startswith("1 key is in other shards too, first '000002', also in ")
 
     def test_different_keys_are_no_finding(self, tmp_path: Path) -> None:
         found = run([write_samples(tmp_path / f"s-{n}.tar", 3, first=3 * n) for n in range(3)])

@@ -23,6 +23,7 @@ from shardkit import (
     check_shards,
     existing_output,
     open_folder,
+    open_table,
     pack,
     plan_shards,
     read_index,
@@ -106,6 +107,7 @@ class TestPacking:
         assert sorted(origins) == sorted(f"n0{c}/n0{c}_{n}.JPEG" for c in (1, 2, 3) for n in range(5))
 
     def test_time_umask_place_and_number_of_processes_change_no_byte(self, tmp_path: Path) -> None:
+        """MK-01."""
         image_folder(tmp_path / "in")
         pack_folder(tmp_path / "in", tmp_path / "one")
         for path in (tmp_path / "in").rglob("*"):
@@ -119,6 +121,7 @@ class TestPacking:
         assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
     def test_shuffled_packing_mixes_the_classes(self, tmp_path: Path) -> None:
+        """MK-09."""
         image_folder(tmp_path / "in", classes=("a", "b", "c", "d"), per_class=10)
         pack_folder(tmp_path / "in", tmp_path / "out", num_shards=4)
         for path in (tmp_path / "out").glob("*.tar"):
@@ -183,7 +186,23 @@ class TestBadSources:
         assert "2 sources cannot be packed" in str(caught.value)
         assert "n01/zero.jpg" in str(caught.value)
         assert "n01/text.jpg" in str(caught.value)
-        assert contents(tmp_path / "out") == {}
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize("jobs", [1, 2])
+    def test_bad_rows_and_bad_files_of_a_table_are_told_in_one_go(self, tmp_path: Path, jobs: int) -> None:
+        self.make(tmp_path)
+        rows = ["n01/n01_0.JPEG,x", ",x", "n01/text.jpg,x", "gone.jpg,x", "n02/n02_0.JPEG,y"]
+        (tmp_path / "t.csv").write_text("\n".join(["path,label", *rows]))
+        with pytest.raises(UnusableSourcesError) as caught:
+            pack_folder(open_table(tmp_path / "t.csv"), tmp_path / "out", jobs=jobs)
+        reasons = (
+            "3 sources cannot",
+            "row 3: no path",
+            "row 4: n01/text.jpg: not a picture",
+            "row 5: gone.jpg: No such",
+        )
+        assert [reason for reason in reasons if reason not in str(caught.value)] == []
+        assert not (tmp_path / "out").exists()
 
     def test_bad_sources_can_be_skipped_and_are_on_record(self, tmp_path: Path) -> None:
         manifest = pack_folder(self.make(tmp_path / "in"), tmp_path / "out", num_shards=2, on_error="skip")
@@ -199,7 +218,7 @@ class TestBadSources:
     def test_a_folder_of_bad_sources_alone_is_an_error(self, tmp_path: Path) -> None:
         image_folder(tmp_path / "in", classes=("a",), per_class=0)
         (tmp_path / "in" / "a" / "zero.jpg").touch()
-        with pytest.raises(UnusableSourcesError, match="no usable picture in 1 samples"):
+        with pytest.raises(UnusableSourcesError, match="no usable picture in 1 sample"):
             pack_folder(tmp_path / "in", tmp_path / "out", num_shards=1, on_error="skip")
         assert contents(tmp_path / "out") == {}
 

@@ -17,6 +17,7 @@ from shardkit import (
     ShardPlan,
     Slice,
     Source,
+    Transform,
     WrittenPlan,
     open_folder,
     open_ilsvrc_train,
@@ -32,6 +33,7 @@ from shardkit import (
 from tests.helpers.folders import image_folder
 from tests.helpers.ilsvrc import train_archive, val_archive, wnid_of
 
+UPPER = Transform(name="upper", version="upper 1", apply=bytes.upper)
 FIRST = {"name": "t-000000.tar", "first": 0, "end": 4}
 
 
@@ -94,7 +96,7 @@ def test_a_source_that_is_gone_is_an_error_in_words(tmp_path: Path) -> None:
 
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     source = open_folder(image_folder(tmp_path / "in"))
-    for settings in ({}, {"on_error": "skip", "recode": Recode(max_size_px=9, quality=80), "transform": bytes.upper}):
+    for settings in ({}, {"on_error": "skip", "recode": Recode(max_size_px=9, quality=80), "transform": UPPER}):
         plan = plan_for(source, **settings)
         write_plan(plan, tmp_path / "t.plan.json")
         assert read_plan(tmp_path / "t.plan.json") == plan
@@ -114,7 +116,7 @@ class TestDifferences:
         assert plan.differences(plan_for(source, on_error="skip")) == ["what to do with bad sources (--on-error)"]
         assert plan.differences(plan_for(source, recode=Recode(quality=80))) == [
             "how pictures are re-encoded",
-            "the version of the JPEG encoder",
+            "the version of what writes the JPEGs",
         ]
         assert plan.differences(plan_for(open_folder(tmp_path / "in", seed=1))) == [
             "the source: its files, their order, labels or sizes"
@@ -195,8 +197,17 @@ class TestSlices:
 
 
 def test_work_on_a_plan_needs_its_transform() -> None:
-    plan = plan_for(FakeSource(FakeImageNet(num_samples=4, num_classes=2)), transform=bytes.upper)
-    assert plan.config(Path("x"), transform=bytes.upper).folder == Path("x")
-    for other in (None, bytes.lower):
-        with pytest.raises(PackError, match=r"asks for the transform bytes\.upper"):
+    plan = plan_for(FakeSource(FakeImageNet(num_samples=4, num_classes=2)), transform=UPPER)
+    assert plan.config(Path("x"), transform=UPPER).folder == Path("x")
+    for other in (None, Transform(name="lower", version="upper 1", apply=bytes.lower)):
+        with pytest.raises(PackError, match=r"asks for the transform upper, not for"):
             plan.config(Path("x"), transform=other)
+
+
+def test_another_version_of_the_transform_is_a_difference(tmp_path: Path) -> None:
+    source = open_folder(image_folder(tmp_path / "in"))
+    plan = plan_for(source, transform=UPPER)
+    assert plan.encoder == "upper 1"
+    assert plan.differences(plan_for(source, transform=replace(UPPER, version="upper 2"))) == [
+        "the version of what writes the JPEGs"
+    ]

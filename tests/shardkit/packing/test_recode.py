@@ -8,12 +8,23 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shardkit import PackConfig, PackError, Recode, SourceError, SourceSample, decode_rgb, recode_sample
+from shardkit import (
+    PackConfig,
+    PackError,
+    PictureError,
+    Recode,
+    SourceError,
+    SourceSample,
+    Transform,
+    decode_rgb,
+    recode_sample,
+)
 from tests.helpers.pictures import cmyk_jpeg, cut_jpeg, encode, noisy_jpeg, turned_jpeg
 from tests.helpers.shards import jpeg_bytes
 
 RESTART_INTERVAL = b"\xff\xdd"
 LARGE = noisy_jpeg(size=(160, 120))
+UPPER = Transform(name="upper", version="upper 1", apply=bytes.upper)
 
 
 def recoded(picture: bytes, recode: Recode, *, extension: str = "jpg") -> tuple[str, bytes]:
@@ -99,17 +110,30 @@ class TestTransform:
     def test_it_sees_the_jpegs_that_keep_their_bytes_alone(self) -> None:
         png = encode(Image.new("RGB", (4, 4)), "PNG")
         sample = SourceSample("a", (("jpg", LARGE), ("png", png), ("cls", b"1")))
-        changed = recode_sample(sample, None, transform=bytes.upper)
+        changed = recode_sample(sample, None, transform=UPPER)
         assert changed.members == (("jpg", LARGE.upper()), ("png", png), ("cls", b"1"))
-        small = recode_sample(SourceSample("a", (("jpg", LARGE),)), Recode(max_size_px=20), transform=bytes.upper)
+        small = recode_sample(SourceSample("a", (("jpg", LARGE),)), Recode(max_size_px=20), transform=UPPER)
         assert opened(small.members[0][1]).size == (20, 15)
 
-    def test_what_it_refuses_is_an_unusable_source(self) -> None:
+    def test_what_it_can_do_nothing_with_stays_as_it_is_and_is_told(self) -> None:
         def refuse(_: bytes) -> bytes:
-            raise ValueError("arithmetic coding")
+            raise PictureError("4 components")
 
-        with pytest.raises(SourceError, match=r"in/a: arithmetic coding"):
-            recode_sample(SourceSample("a", (("jpg", LARGE),), "in/a"), None, transform=refuse)
+        reasons: list[str] = []
+        members = (("jpg", LARGE), ("png", encode(Image.new("RGB", (4, 4)), "PNG")), ("seg.jpg", b"no picture"))
+        sample = SourceSample("a", members)
+        transform = Transform(name="refuse", version="1", apply=refuse)
+        assert recode_sample(sample, None, transform=transform, on_kept=reasons.append) == sample
+        assert reasons[:2] == ["4 components", "no JPEG but PNG"]
+        assert reasons[2].startswith("not a picture")
+
+    def test_any_other_error_of_it_is_an_unusable_source(self) -> None:
+        def fail(_: bytes) -> bytes:
+            raise ValueError("no such tool")
+
+        transform = Transform(name="fail", version="1", apply=fail)
+        with pytest.raises(SourceError, match=r"in/a: no such tool"):
+            recode_sample(SourceSample("a", (("jpg", LARGE),), "in/a"), None, transform=transform)
 
 
 def test_a_picture_that_does_not_decode_is_an_unusable_source() -> None:
@@ -127,7 +151,7 @@ def test_settings_out_of_range_are_refused(settings: dict[str, int]) -> None:
 
 def test_crop_ready_originals_need_somebody_who_makes_them(tmp_path: Path) -> None:
     for recode in (Recode(crop_ready=True), Recode(crop_ready=True, max_size_px=500)):
-        with pytest.raises(PackError, match="compiled kernel"):
+        with pytest.raises(PackError, match="need a transform that adds restart markers"):
             PackConfig(folder=tmp_path, prefix="t", recode=recode)
-        PackConfig(folder=tmp_path, prefix="t", recode=recode, transform=bytes.upper)
+        PackConfig(folder=tmp_path, prefix="t", recode=recode, transform=UPPER)
     PackConfig(folder=tmp_path, prefix="t", recode=Recode(crop_ready=True, quality=90))

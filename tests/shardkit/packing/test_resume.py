@@ -231,6 +231,8 @@ class TestRefused:
 def test_bad_sources_that_are_not_skipped_leave_nothing_of_either_run(tmp_path: Path) -> None:
     """MK-07: all are named, those of shards that an earlier run would have come to as well."""
     dirty_folder(tmp_path / "in")
+    # An empty one would be told before anything is packed.
+    (tmp_path / "in" / "n01" / "zero.jpg").write_bytes(b"0")
     interrupted(tmp_path / "in", tmp_path / "out", after=1)
     with pytest.raises(UnusableSourcesError, match="2 sources cannot be packed") as caught:
         pack_folder(tmp_path / "in", tmp_path / "out", num_shards=5, on_exists="resume")

@@ -130,10 +130,25 @@ class TestOutput:
                 repair(path, tmp_path, on_exists=setting)
 
     def test_two_shards_of_one_name_are_refused_before_either_is_touched(self, tmp_path: Path) -> None:
-        paths = [str(write_samples(tmp_path / folder / "s.tar", 1)) for folder in ("a", "b")]
-        with pytest.raises(PackError, match="would both become"):
-            list(repair_shards(paths, RepairConfig(folder=tmp_path / "out")))
+        paths = [write_samples(tmp_path / folder / "s.tar", 1) for folder in ("a", "b")]
+        for path in paths:
+            path.write_bytes(path.read_bytes() + b"x")
+        given = [str(path) for path in paths]
+        reason = rf"{given[0]} and {given[1]} would both become {tmp_path}/out/s.tar. Repair one of them alone"
+        with pytest.raises(PackError, match=reason):
+            list(repair_shards(given, RepairConfig(folder=tmp_path / "out")))
         assert not (tmp_path / "out").exists()
+
+    def test_a_good_one_that_is_not_written_is_in_nobodys_way(self, tmp_path: Path) -> None:
+        plain = write_samples(tmp_path / "s.tar", 2)
+        packed = tmp_path / "s.tar.gz"
+        packed.write_bytes(gzip.compress(write_samples(tmp_path / "other.tar", 3).read_bytes()))
+        paths = [str(plain), str(packed), str(tmp_path / "other.tar")]
+        reports = list(repair_shards(paths, RepairConfig(folder=tmp_path / "out")))
+        assert [report.output for report in reports] == [None, f"{tmp_path}/out/s.tar", None]
+        assert len(samples_of(reports[1].output)) == 3
+        with pytest.raises(PackError, match=r"s\.tar and .*s\.tar\.gz would both become"):
+            list(repair_shards(paths, RepairConfig(folder=tmp_path / "elsewhere", copy_good=True)))
 
     def test_a_gzip_name_is_refused_in_place(self, tmp_path: Path) -> None:
         with pytest.raises(PackError, match="which this name denies"):

@@ -89,7 +89,7 @@ def test_sides_and_bytes_of_pictures_choose_samples(tmp_path: Path) -> None:
     path = write_shard(tmp_path / "a.tar", [*small, *large, ("x.jpg", b"no picture"), ("x.cls", b"1")])
     assert list(read_all([path], Selection(min_side=48))) == ["000002", "000003"]
     assert list(read_all([path], Selection(max_side=20))) == ["000000", "000001"]
-    assert "1 pictures cannot be read" in opened([path], Selection(max_side=20)).notes[0]
+    assert "1 picture that cannot be read" in opened([path], Selection(max_side=20)).notes[0]
     limit = len(large[0][1])
     assert list(read_all([path], Selection(max_bytes=10))) == ["x"]
     assert "000002" in read_all([path], Selection(min_bytes=limit))

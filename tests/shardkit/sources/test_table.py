@@ -203,7 +203,7 @@ class TestRows:
             b"path,label\n" + good + b"\n" + b"one\n" + b"a,b,c\n" + b"caf\xe9.jpg,1\n" + good
         )
         assert [line.removeprefix("t.csv: ") for line in errors(opened(tmp_path / "t.csv"))] == [
-            "row 4: 1 fields, the header has 2",
+            "row 4: 1 field, the header has 2",
             "row 5: 3 fields, the header has 2",
             "row 6: not UTF-8",
         ]

@@ -52,3 +52,21 @@ def test_no_bytes_are_no_members() -> None:
 def test_a_small_file_may_unpack_to_many_times_its_size() -> None:
     stream = GunzipStream(io.BytesIO(gzip.compress(bytes(1 << 22))), max_ratio=2)
     assert (len(stream.readall()), stream.over_limit) == (1 << 22, False)
+
+
+def test_all_in_front_of_the_damage_is_handed_out_first() -> None:
+    packed = bytearray(gzip.compress(TEXT))
+    packed[-6] ^= 1
+    stream = GunzipStream(io.BytesIO(bytes(packed)))
+    assert b"".join(iter(lambda: stream.read(100_000) if stream.unpacked_bytes < len(TEXT) else b"", b"")) == TEXT
+    for _ in range(2):
+        with pytest.raises(zlib.error, match="incorrect data check"):
+            stream.read(1)
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_the_number_of_packed_bytes_is_known_at_the_end(members: int) -> None:
+    packed = gzip.compress(TEXT) * members
+    stream = GunzipStream(io.BytesIO(packed))
+    stream.readall()
+    assert (stream.at_end, stream.packed_bytes) == (True, len(packed))

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from resnettrain.errors import CheckpointError, UnsafeCheckpointError
-from shardkit import atomic_file, remove_leftovers
+from shardkit import atomic_file, counted, remove_leftovers
 
 __all__ = [
     "checkpoint_path",
@@ -99,7 +99,7 @@ def latest(run_dir: Path) -> tuple[Path, dict[str, Any]]:
             raise
         except CheckpointError as error:
             log.warning("%s Trying the one before.", error)
-    found = f"none of its {len(paths)} checkpoints can be read" if paths else "there is no checkpoint in it"
+    found = f"none of its {counted(len(paths), 'checkpoint')} can be read" if paths else "there is no checkpoint in it"
     raise CheckpointError(f"{run_dir}: {found}. Give --resume another run folder or checkpoint, or start a new run.")
 
 

@@ -24,6 +24,7 @@ from resnettrain.numerics import Numerics, global_switches
 from resnettrain.progress import Progress, ValProgress, silent
 from resnettrain.state import config_of, identity_of
 from resnettrain.stop import StopRequest
+from shardkit import counted
 from wdsloader import Dataset, EpochAccount, LoaderConfig, TorchLoader, open_dataset
 
 __all__ = ["EvalResult", "Evaluator", "evaluate_checkpoint", "require_label_range", "require_same_classes"]
@@ -148,13 +149,15 @@ def evaluate_checkpoint(
 ) -> EvalResult:
     """Return the figures of a checkpoint (a file, or a run folder's newest) on a dataset, as validation gave them.
 
-    Args: overrides: its `data` and `runtime` replace the checkpoint's; None keeps those of the run.
+    Args: overrides: its `data` and `runtime` replace the checkpoint's; None keeps those of the run, but no leave to run
+        commands: a checkpoint may come from anywhere.
     Raises: CheckpointError, DataMismatchError, EvaluationError, and wdsloader's errors.
     """
     path, content = find_checkpoint(checkpoint)
     identity, config = identity_of(content, path=path), config_of(content)
     if overrides is not None:
         config = replace(config, data=overrides.data, runtime=overrides.runtime)
+    allow_commands = overrides is not None and overrides.data.allow_commands
     numerics = Numerics.of(config.runtime)
     model = build_model(identity.model, num_classes=identity.num_classes, seed=0)
     try:
@@ -163,7 +166,13 @@ def evaluate_checkpoint(
         raise CheckpointError(f"{path}: does not fit the model {identity.model}: {error}") from error
     with (
         global_switches(numerics, threads=config.runtime.threads),
-        open_dataset(urls, cache=config.data.cache(), exact=True, on_error=config.data.on_error) as dataset,
+        open_dataset(
+            urls,
+            cache=config.data.cache(),
+            allow_commands=allow_commands,
+            exact=True,
+            on_error=config.data.on_error,
+        ) as dataset,
     ):
         require_same_classes(identity.classes, dataset.classes, names=(str(path), dataset.urls[0]))
         with Evaluator(dataset, config, numerics=numerics, num_classes=identity.num_classes) as evaluator:
@@ -206,6 +215,7 @@ def require_same_classes(
     place = next((number for number, (one, other) in pairs if one != other), min(len(first), len(second)))
     words = [f"'{classes[place]}'" if place < len(classes) else "no such class" for classes in (first, second)]
     raise DataMismatchError(
-        f"{names[0]} and {names[1]} have different class lists ({len(first)} and {len(second)} classes): "
+        f"{names[0]} and {names[1]} have different class lists ({len(first)} and "
+        f"{counted(len(second), 'class/classes')}): "
         f"class {place} is {words[0]} in the first and {words[1]} in the second. Pack both with one class list."
     )

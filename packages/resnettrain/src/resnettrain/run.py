@@ -31,6 +31,7 @@ from resnettrain.schedule import Schedule, make_schedule
 from resnettrain.settings import to_toml
 from resnettrain.state import Identity, TrainState, identity_of, pack_content, unpack_content
 from resnettrain.stop import StopRequest
+from shardkit import counted
 from wdsloader import Dataset, mask_url, open_dataset
 
 __all__ = ["Run", "open_run"]
@@ -210,7 +211,8 @@ def _require_apart(dataset: Dataset, val: Dataset) -> None:
     shared = set(map(os.path.realpath, dataset.urls)) & set(map(os.path.realpath, val.urls))
     if shared:
         raise DataMismatchError(
-            f"{min(shared)}: {len(shared)} shards are both trained on and validated on. Name the two sets apart, for "
+            f"{min(shared)}: {counted(len(shared), 'shard is/shards are')} both trained on and validated on. "
+            "Name the two sets apart, for "
             "example by their manifests."
         )
 

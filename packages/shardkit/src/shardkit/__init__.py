@@ -26,6 +26,7 @@ from shardkit.errors import (
     UnknownRuleError,
     UnusableSourcesError,
     WorkerDiedError,
+    counted,
     printable,
 )
 from shardkit.fake_imagenet import FakeImageNet
@@ -48,7 +49,7 @@ from shardkit.index.shard_index import (
 from shardkit.index.table import TABLE_COLUMNS, PictureLooks, read_columns, sample_rows, table_writer
 from shardkit.keys import LABEL_EXTENSION, SampleKey, picture_extension, split_name
 from shardkit.labels import parse_label
-from shardkit.locations import is_command, is_url, is_web, mask_url, mask_urls, scheme_of
+from shardkit.locations import beside, is_command, is_url, is_web, mask_url, mask_urls, scheme_of
 from shardkit.manifest import (
     MANIFEST_SUFFIX,
     Manifest,
@@ -63,14 +64,15 @@ from shardkit.packing.config import PLAN_SUFFIX, PackConfig, existing_output, re
 from shardkit.packing.layout import ShardPlan, ShardSize, parse_shard_size, plan_shards, planned_bytes
 from shardkit.packing.pack import pack, prepare, run_plan
 from shardkit.packing.plan import Slice, WrittenPlan, parse_slice, plan_of, read_plan, reopen_source, write_plan
-from shardkit.packing.recode import Recode, recode_sample
+from shardkit.packing.recode import Recode, Transform, recode_sample
 from shardkit.packing.writer import ShardWriter
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
+from shardkit.remote.manifests import expand_manifests
 from shardkit.remote.patience import RemoteLimits
 from shardkit.remote.stream import RemotePool, RemoteStream
 from shardkit.repair.mending import Change
 from shardkit.repair.quarantine import change_document
-from shardkit.repair.repair import RepairConfig, RepairReport, repair_shards
+from shardkit.repair.repair import RepairConfig, RepairReport, carry_manifests, repair_shards
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns
 from shardkit.show.class_names import class_names
@@ -171,6 +173,7 @@ __all__ = [
     "TableSource",
     "Tile",
     "TileOptions",
+    "Transform",
     "UnfinishedPackingError",
     "UnknownRuleError",
     "UnusableSourcesError",
@@ -179,7 +182,9 @@ __all__ = [
     "WrittenPlan",
     "atomic_file",
     "begins_archive",
+    "beside",
     "build_index",
+    "carry_manifests",
     "catalog_shards",
     "change_document",
     "check_shards",
@@ -188,6 +193,7 @@ __all__ = [
     "combined",
     "common_prefix",
     "contact_sheet",
+    "counted",
     "dali_index",
     "dali_name",
     "dataset_digest",
@@ -195,6 +201,7 @@ __all__ = [
     "exclusive",
     "existing_output",
     "expand_braces",
+    "expand_manifests",
     "expand_patterns",
     "file_checksum",
     "find_rule",

@@ -26,9 +26,20 @@ __all__ = [
     "UnknownRuleError",
     "UnusableSourcesError",
     "WorkerDiedError",
+    "counted",
     "message_naming",
     "printable",
 ]
+
+
+def counted(number: int, noun: str, *, spec: str = "") -> str:
+    """Return the number and its noun: ``1 shard``, ``2 shards``.
+
+    Args: noun: in the singular; with another plural than by ``s``, or a verb, as ``class has/classes have``. spec: of
+        the number, such as ``,``.
+    """
+    one, _, more = noun.partition("/")
+    return f"{number:{spec}} {one if number == 1 else more or one + 's'}"
 
 
 def printable(name: str) -> str:

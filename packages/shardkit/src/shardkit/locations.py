@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
-__all__ = ["COMMAND_PREFIX", "bare_url", "is_command", "is_url", "is_web", "mask_url", "mask_urls", "scheme_of"]
+__all__ = [
+    "COMMAND_PREFIX",
+    "bare_url",
+    "beside",
+    "is_command",
+    "is_url",
+    "is_web",
+    "local_path",
+    "mask_url",
+    "mask_urls",
+    "scheme_of",
+]
 
 # As webdataset has it: what follows is a command whose output is the shard.
 COMMAND_PREFIX = "pipe:"
@@ -30,10 +41,25 @@ def is_command(location: str) -> bool:
     return location.startswith(COMMAND_PREFIX)
 
 
+def local_path(location: str) -> str | None:
+    """Return the path that a location names, a ``file://`` URL too; None for what is elsewhere, or no place."""
+    if scheme_of(location) == "file":
+        # Imported on use: HTTP and e-mail come with it, a tenth of the time in which a process starts.
+        from urllib.request import url2pathname
+
+        return url2pathname(urlsplit(location).path)
+    return None if location == "-" or is_url(location) or is_command(location) else location
+
+
 def scheme_of(location: str) -> str:
     """Return the scheme of a URL in lower case, "" for what is none."""
     match = _SCHEME.match(location)
     return match[1].lower() if match else ""
+
+
+def beside(location: str, name: str) -> str:
+    """Return the URL of the file of that name that lies where this one does; only the web's URLs have queries."""
+    return f"{location.rpartition('/')[0]}/{name}" if not is_web(location) else urljoin(location, _quoted(name))
 
 
 def bare_url(url: str) -> str:
@@ -66,6 +92,11 @@ def mask_url(url: str) -> str:
 def mask_urls(text: str) -> str:
     """Return the text with every URL in it masked."""
     return _URL_IN_TEXT.sub(lambda match: mask_url(match[0]), text) if "://" in text else text
+
+
+def _quoted(name: str) -> str:
+    # With its bytes that are not UTF-8, and with its colon, in front of which else a scheme would stand.
+    return quote(name.encode("utf-8", "surrogateescape"))
 
 
 def _hidden(url: str) -> str:

@@ -18,6 +18,7 @@ from shardkit.errors import ManifestError
 
 __all__ = [
     "MANIFEST_SUFFIX",
+    "MAX_MANIFEST_BYTES",
     "Manifest",
     "ShardRecord",
     "dataset_digest",
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 MANIFEST_SUFFIX = ".manifest.json"
+# 256 MiB: two million shards.
+MAX_MANIFEST_BYTES = 1 << 28
 _FORMAT = "shardkit-manifest"
 _VERSION = 1
 
@@ -49,6 +52,7 @@ class Manifest:
 
     ``classes``: their names in the order of their numbers. ``class_order``: how that order was made. ``shuffled``:
     packed in shuffled order. ``options``: what the packing was told. ``skipped``: the sources that were left out.
+    ``kept``: the pictures that the transform of the packing left as they were, counted by reason.
     """
 
     name: str
@@ -60,6 +64,7 @@ class Manifest:
     shards: tuple[ShardRecord, ...]
     options: Mapping[str, object] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
+    kept: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def num_samples(self) -> int:
@@ -108,6 +113,7 @@ def write_manifest(manifest: Manifest, path: Path, *, replace: bool = False) -> 
         ],
         "classes": list(manifest.classes),
         "skipped": list(manifest.skipped),
+        **({"kept": dict(manifest.kept)} if manifest.kept else {}),
     }
     write_atomically(path, json.dumps(document, indent=1).encode() + b"\n", replace=replace)
 
@@ -115,6 +121,8 @@ def write_manifest(manifest: Manifest, path: Path, *, replace: bool = False) -> 
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest file. Raises: ManifestError: no manifest, or one that contradicts itself. OSError."""
     try:
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise ManifestError(f"more than {MAX_MANIFEST_BYTES} bytes, which no manifest has")
         return manifest_from_json(path.read_bytes())
     except ManifestError as error:
         raise ManifestError(f"{path}: {error}") from error
@@ -137,6 +145,7 @@ def manifest_from_json(data: bytes) -> Manifest:
             shards=tuple(_record(entry) for entry in document["shards"]),
             options=dict(document["options"]),
             skipped=tuple(_text(name) for name in document["skipped"]),
+            kept={reason: int(count) for reason, count in document.get("kept", {}).items()},
         )
     except ManifestError:
         raise

@@ -9,12 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from wdsloader.account import EpochAccount, Fault, merge_accounts
-from wdsloader.bench import Delivery, StageTimes, Verdict, measure_delivery, measure_stages, verdict_of
+from wdsloader.bench import (
+    Delivery,
+    StageTimes,
+    Verdict,
+    compared_workers,
+    measure_delivery,
+    measure_stages,
+    verdict_of,
+)
 from wdsloader.cache import ShardCache
 from wdsloader.cache_entries import CacheEntry
 from wdsloader.config import AugmentConfig, LoaderConfig
 from wdsloader.config_cache import CacheConfig, cache_config
-from wdsloader.crop_ready import insert_restart_markers
+from wdsloader.crop_ready import insert_restart_markers, restart_marker_version
 from wdsloader.dataset import Dataset, LabelRange, open_dataset
 from wdsloader.decode import decode_path
 from wdsloader.errors import (
@@ -69,6 +77,7 @@ __all__ = [
     "WorkerError",
     "batch_sheet",
     "cache_config",
+    "compared_workers",
     "decode_path",
     "default_cache_dir",
     "insert_restart_markers",
@@ -78,6 +87,7 @@ __all__ = [
     "merge_accounts",
     "mix",
     "open_dataset",
+    "restart_marker_version",
     "source_loader",
     "verdict_of",
 ]

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardkit import counted
 from wdsloader.errors import ConfigError, SampleError, SkipLimitError
 
 __all__ = ["FILTERED", "LOST_SHARD", "EpochAccount", "Fault", "Tally", "merge_accounts"]
@@ -61,9 +62,9 @@ class EpochAccount:
     """The books of one epoch on one rank, or on several.
 
     ``start``: the position they begin at, 0 unless the epoch was resumed in its middle. ``expected`` is ``delivered`` +
-    ``replaced`` + ``filtered``. ``dropped``: samples of the tail that make no whole batch, over all ranks; of this one
-    in the inexact mode. ``by_cause`` and ``by_shard`` count what was replaced. ``lost_shards``: missing or damaged as a
-    whole. ``faults``: the first 1,000, by position. ``complete``: whether the epoch came to its end.
+    ``replaced`` + ``filtered``. ``dropped``: samples of the tail that make no whole batch. ``by_cause`` and
+    ``by_shard`` count what was replaced. ``lost_shards``: missing or damaged as a whole. ``faults``: the first 1,000,
+    by position. ``complete``: whether the epoch came to its end.
     """
 
     epoch: int
@@ -81,7 +82,7 @@ class EpochAccount:
 
     def __str__(self) -> str:
         since = f" from position {self.start}" if self.start else ""
-        text = f"epoch {self.epoch}{since}: {self.expected} samples expected, {self.delivered} delivered"
+        text = f"epoch {self.epoch}{since}: {counted(self.expected, 'sample')} expected, {self.delivered} delivered"
         if self.replaced:
             causes = ", ".join(f"{count} {cause}" for cause, count in self.by_cause.items())
             text += f", {self.replaced} skipped ({causes}; in {_shards(len(self.by_shard))})"
@@ -181,15 +182,15 @@ class Tally:
             # Of an epoch of unknown length: of what there has been, but not of the first few alone.
             samples = self.epoch_samples if self.epoch_samples is not None else max(self._expected, 1000)
             allowed = int(self.limit * samples)
-            words = f"max_skipped={self.limit:g} of {samples} samples is {allowed}"
+            words = f"max_skipped={self.limit:g} of {counted(samples, 'sample')} is {allowed}"
         if self.replaced + len(self.unknown_shards) <= allowed:
             return
         lost = [f"{shard}: missing or damaged" for shard in sorted(self.unknown_shards)]
         first = "; ".join([*map(str, self._faults), *lost][:_NAMED_CAUSES])
         shards = f" and {_shards(len(lost))} of unknown length" if lost else ""
         raise SkipLimitError(
-            f"{self.replaced} samples{shards} of epoch {self.epoch} could not be delivered, {words}. First: {first}. "
-            "Mend the shards (`wds validate` names what is wrong) or raise the limit"
+            f"{counted(self.replaced, 'sample')}{shards} of epoch {self.epoch} could not be delivered, {words}. "
+            f"First: {first}. Mend the shards (`wds validate` names what is wrong) or raise the limit"
         )
 
 
@@ -214,7 +215,7 @@ def merge_accounts(accounts: Iterable[EpochAccount]) -> EpochAccount:
         delivered=sum(account.delivered for account in ranks),
         replaced=sum(account.replaced for account in ranks),
         filtered=sum(account.filtered for account in ranks),
-        dropped=max(account.dropped for account in ranks),
+        dropped=sum(account.dropped for account in ranks),
         complete=all(account.complete for account in ranks),
         by_cause=dict(sorted(by_cause.items())),
         by_shard=dict(sorted(by_shard.items())),

@@ -7,6 +7,7 @@ such pictures needs to know nothing.
 from __future__ import annotations
 
 from shardkit import PictureError
+from wdsloader.errors import ConfigError
 
 try:
     from wdsloader import _crop
@@ -15,7 +16,20 @@ except ImportError:  # built without a C compiler or libjpeg-turbo's headers
 else:
     _HAS_KERNEL = True
 
-__all__ = ["insert_restart_markers"]
+__all__ = ["insert_restart_markers", "restart_marker_version"]
+
+
+def restart_marker_version() -> str:
+    """Return what inserts the markers here, with the versions that decide the bytes.
+
+    Raises: ConfigError: this build is without the kernel.
+    """
+    if not _HAS_KERNEL:
+        raise ConfigError(
+            "restart markers need wdsloader's crop kernel, which this build is without. "
+            "Reinstall wdsloader with a C compiler and the headers of libjpeg-turbo"
+        )
+    return f"kernel {_crop.VERSION} ({_crop.LIBJPEG})"
 
 
 def insert_restart_markers(jpeg: bytes, *, rows: int = 1) -> bytes:
@@ -24,14 +38,10 @@ def insert_restart_markers(jpeg: bytes, *, rows: int = 1) -> bytes:
     Lossless: every decoder gets the same pixels as before. EXIF, ICC profile, comments and what lies behind the
     picture's end stay as they are; a progressive picture becomes a sequential one; the Huffman tables become the best
     ones. Pickles, so processes that pack can be given it.
-    Raises: PictureError: not a JPEG that the kernel crops (no JPEG, CMYK, cut, damaged ...), or no kernel in this
-    build. ValueError: ``rows`` outside of 1..65500.
+    Raises: PictureError: not a JPEG that the kernel crops (no JPEG, CMYK, cut, damaged ...). ConfigError: no kernel in
+    this build. ValueError: ``rows`` outside of 1..65500.
     """
-    if not _HAS_KERNEL:
-        raise PictureError(
-            "restart markers need wdsloader's crop kernel, which this build is without. "
-            "Reinstall wdsloader with a C compiler and the headers of libjpeg-turbo"
-        )
+    restart_marker_version()
     result = _crop.insert_restarts(jpeg, rows)
     if isinstance(result, str):
         raise PictureError(f"no restart markers can be put into this picture: {result}")

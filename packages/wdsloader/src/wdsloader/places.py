@@ -1,25 +1,20 @@
-"""What the locations of a dataset mean to a loader: local paths, neighbours, what may be used. Pure."""
+"""What the locations of a dataset mean to a loader: local paths, what may be used. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from shardkit import is_command, is_web, mask_url, scheme_of
+from shardkit import is_command, mask_url, scheme_of
 from wdsloader.errors import ConfigError
 
-__all__ = ["as_path", "beside", "require_allowed"]
+__all__ = ["as_path", "require_allowed"]
 
 
 def as_path(location: str) -> str:
     """Return a ``file://`` URL as the path it names; any other location as it is."""
     return url2pathname(urlsplit(location).path) if scheme_of(location) == "file" else location
-
-
-def beside(location: str, name: str) -> str:
-    """Return the URL of the file of that name that lies where this one does; only the web's URLs have queries."""
-    return urljoin(location, name) if is_web(location) else f"{location.rpartition('/')[0]}/{name}"
 
 
 def require_allowed(locations: Iterable[str], *, allow_commands: bool) -> None:

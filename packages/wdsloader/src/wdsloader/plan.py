@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shardkit import counted
 from wdsloader.config import LoaderConfig, Tail
 from wdsloader.errors import ConfigError
 from wdsloader.order import Int64s
@@ -55,7 +56,8 @@ class Plan:
             raise ConfigError(f"tail='ragged' works with one rank, not {self.world_size}: use 'pad' or 'drop'")
         if self.tail == "drop" and self.num_samples < self.batch_size:
             raise ConfigError(
-                f"tail='drop' leaves no batch: {self.num_samples} samples, a global batch of {self.batch_size}. "
+                f"tail='drop' leaves no batch: {counted(self.num_samples, 'sample')}, a global batch of "
+                f"{self.batch_size}. "
                 f"Use a batch of at most {self.num_samples} (--batch-size), or tail='pad' in Python"
             )
 
@@ -103,7 +105,7 @@ class Plan:
         Raises: ConfigError: outside of the epoch, or inside of a round of the lanes.
         """
         if not 0 <= position <= self.num_samples:
-            raise ConfigError(f"position {position} is outside of the epoch's {self.num_samples} samples")
+            raise ConfigError(f"position {position} is outside of the epoch's {counted(self.num_samples, 'sample')}")
         if self.lanes and position % self.lanes and position != self.num_samples:
             raise ConfigError(f"position {position} is no multiple of the {self.lanes} lanes: no batch starts there")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from shardkit import counted
 from wdsloader.config import LoaderConfig
 from wdsloader.dataset import Dataset
 from wdsloader.errors import ConfigError, DatasetError
@@ -25,7 +26,9 @@ def order_of(dataset: Dataset | MixedDataset, config: LoaderConfig, *, world_siz
     """
     if config.on_error == "stop" and dataset.lost_shards:
         lost = dataset.lost_shards
-        raise DatasetError(f"{lost[0]}: missing or damaged, {len(lost)} such shards. Mend them, or set on_error='skip'")
+        raise DatasetError(
+            f"{lost[0]}: missing or damaged, {counted(len(lost), 'such shard')}. Mend them, or set on_error='skip'"
+        )
     mixed = isinstance(dataset, MixedDataset)
     if mixed and (config.resampled or not config.shuffle):
         raise ConfigError("a mixture is always shuffled, and every part comes whole: leave shuffle and resampled")

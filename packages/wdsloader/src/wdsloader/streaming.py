@@ -37,7 +37,7 @@ from wdsloader.pipeline import Identity, decode_sample
 from wdsloader.reading import lost_shard, require_label
 from wdsloader.shards import ShardEntry, ShardTable, StoredSample, wanted_of
 
-__all__ = ["StreamTask", "stream_parts"]
+__all__ = ["StreamTask", "stored_in", "stream_parts", "stream_samples"]
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,9 @@ class StreamTask:
 
 
 @dataclass(frozen=True, slots=True)
-class _Streamed:
+class Streamed:
+    """A sample of the shard of that number."""
+
     shard: int
     content: Sample
 
@@ -74,7 +76,7 @@ def stream_parts(task: StreamTask, slots: Iterator[Uint8s]) -> Generator[Part, N
     Raises: SampleError: a damaged shard or sample. FetchError. Both under "stop" alone. TransformError.
     """
     batches = _Batches(task)
-    for found in _shuffled(task) if task.config.shuffle else (found for _, found in _read(task)):
+    for found in stream_samples(task):
         if batches.needs_slot:
             images = next(slots, None)
             if images is None:
@@ -89,6 +91,11 @@ def stream_parts(task: StreamTask, slots: Iterator[Uint8s]) -> Generator[Part, N
     elif left or batches.has_news:
         batches.forget_rows()
         yield replace(batches.take(num_rows=0), dropped=left)
+
+
+def stream_samples(task: StreamTask) -> Iterator[Streamed | SampleError]:
+    """Yield the worker's own samples of one epoch, not decoded, and under "skip" what damage there is among them."""
+    return _shuffled(task) if task.config.shuffle else (found for _, found in _read(task))
 
 
 class _Batches:
@@ -125,16 +132,11 @@ class _Batches:
         """Fill a batch with these pixels."""
         self._images = images
 
-    def add(self, found: _Streamed | SampleError) -> None:
+    def add(self, found: Streamed | SampleError) -> None:
         """Decode a sample into the next row, or take note of why it cannot be."""
         config, row = self._task.config, self.num_rows
         try:
-            if isinstance(found, SampleError):
-                raise found
-            stored = _stored(found, self._task)
-            identity = Identity(name=f"{found.shard}:{found.content.key}", number=-1, epoch=self._task.epoch)
-            if config.labels == "required" and stored.label < 0:
-                require_label(stored)
+            stored, identity = stored_in(found, self._task)
             self._labels.append(decode_sample(stored, identity, config=config, out=self._images[row]))
         except SampleError as error:
             if config.on_error == "stop" and error.kind != FILTERED:
@@ -181,10 +183,16 @@ def _none_before(*, epoch: int, position: int) -> None:  # noqa: ARG001  # a bat
     return None
 
 
-def _stored(streamed: _Streamed, task: StreamTask) -> StoredSample:
-    label = parse_label(streamed.content.members.get(LABEL_EXTENSION, b""))
-    name = mask_url(task.table.entries[streamed.shard].url)
-    return StoredSample(name, streamed.content, -1 if label is None else label)
+def stored_in(found: Streamed | SampleError, task: StreamTask) -> tuple[StoredSample, Identity]:
+    """Return a sample as others know it. Raises: SampleError: it is none, or has no label where one is required."""
+    if isinstance(found, SampleError):
+        raise found
+    label = parse_label(found.content.members.get(LABEL_EXTENSION, b""))
+    name = mask_url(task.table.entries[found.shard].url)
+    stored = StoredSample(name, found.content, -1 if label is None else label)
+    if task.config.labels == "required" and stored.label < 0:
+        require_label(stored)
+    return stored, Identity(name=f"{found.shard}:{found.content.key}", number=-1, epoch=task.epoch)
 
 
 def _shards_of(task: StreamTask) -> Int64s:
@@ -196,7 +204,7 @@ def _shards_of(task: StreamTask) -> Int64s:
     return order[task.rank + task.world_size * task.worker :: task.world_size * task.num_workers]
 
 
-def _read(task: StreamTask) -> Iterator[tuple[int, _Streamed | SampleError]]:
+def _read(task: StreamTask) -> Iterator[tuple[int, Streamed | SampleError]]:
     """Yield (a random word, a sample) for every sample of the worker's shards, read forward."""
     for shard in _shards_of(task).tolist():
         entry, words = task.table.entries[shard], _words(task, shard)
@@ -204,13 +212,15 @@ def _read(task: StreamTask) -> Iterator[tuple[int, _Streamed | SampleError]]:
         try:
             with _opened(entry, task.table.fetcher) as stream:
                 for content in iter_samples(stream, shard=name):
-                    yield next(words), _Streamed(shard, content)
+                    yield next(words), Streamed(shard, content)
         except ShardReadError as error:
             damage = SampleError(name, str(error), offset=error.offset, rule=error.rule, kind="rest of a damaged shard")
             if task.config.on_error == "stop":
                 raise damage from error
             yield next(words), damage
         except (FetchError, OSError) as error:
+            if task.table.fetcher is not None:
+                task.table.fetcher.cache.require_writable(error)
             if task.config.on_error == "stop":
                 raise
             yield next(words), lost_shard(entry.url, error)
@@ -227,7 +237,7 @@ def _words(task: StreamTask, shard: int) -> Iterator[int]:
         yield from seeded_words(_WORDS_AT_ONCE, key=(task.config.seed, task.epoch, "buffer", shard, piece)).tolist()
 
 
-def _shuffled(task: StreamTask) -> Iterator[_Streamed | SampleError]:
+def _shuffled(task: StreamTask) -> Iterator[Streamed | SampleError]:
     """Draw from a bounded buffer that fills while it serves: until it is full, one sample out for two in."""
     buffer = _ShuffleBuffer(task.config)
     number = 0
@@ -252,13 +262,13 @@ class _ShuffleBuffer:
     """The samples that wait: at most ``stream_buffer``, and at most ``buffer_bytes``, whichever is less."""
 
     def __init__(self, config: LoaderConfig) -> None:
-        self.samples: list[_Streamed] = []
+        self.samples: list[Streamed] = []
         self._config = config
         self._initial = min(config.stream_buffer, _INITIAL_SAMPLES)
         self._num_bytes = 0
         self._said = False
 
-    def add(self, found: _Streamed) -> None:
+    def add(self, found: Streamed) -> None:
         """Hold one sample more."""
         self.samples.append(found)
         self._num_bytes += packed_bytes(found.content)
@@ -282,7 +292,7 @@ class _ShuffleBuffer:
             )
         return True
 
-    def draw(self, word: int) -> _Streamed:
+    def draw(self, word: int) -> Streamed:
         """Take out one sample at random; the last one takes its place."""
         at = (word * len(self.samples)) >> 64
         self.samples[at], self.samples[-1] = self.samples[-1], self.samples[at]

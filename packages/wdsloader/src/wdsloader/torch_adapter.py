@@ -176,7 +176,7 @@ class TorchLoader:
             last = not plan.steps_from(end)
             self._state = replace(self._state, epoch=epoch + last, position=0 if last else end)
             if last:
-                tally.dropped = plan.num_samples - end
+                tally.dropped = int((plan.positions(end) < plan.num_samples).sum())
                 self._close_tally(tally)
             batch = self._batch(whole, images=images, position=end)
             del filled, images

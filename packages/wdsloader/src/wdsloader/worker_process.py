@@ -12,9 +12,10 @@ import queue
 import socket
 import threading
 import traceback
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from multiprocessing.util import Finalize
 from typing import Any
 
 from shardkit import ShardkitError
@@ -72,18 +73,26 @@ def work(pipe: Connection, job: Job) -> None:
     limit_threads()
     orders: _Orders = queue.SimpleQueue()
     # Apart from the work, which must end soon when the loader does.
-    threading.Thread(target=lambda: _receive(pipe, orders, shape=job.shape), name="orders", daemon=True).start()
+    wake: list[Callable[[], object]] = []
+    receiver = threading.Thread(
+        target=_receive, args=(pipe, orders), kwargs={"shape": job.shape, "wake": wake}, name="orders", daemon=True
+    )
+    receiver.start()
     slots = _ordered(orders)
-    _send(pipe, _answer_all(pipe, job, slots=slots))
+    _send(pipe, _answer_all(pipe, job, slots=slots, wake=wake))
     for _ in slots:
         pass  # until the connection ends
 
 
-def _answer_all(pipe: Connection, job: Job, *, slots: Iterator[Uint8s]) -> Ended:
+def _answer_all(pipe: Connection, job: Job, *, slots: Iterator[Uint8s], wake: list[Callable[[], object]]) -> Ended:
     """Send one part after the other; return why there are no more."""
     try:
         task: Task = pickle.loads(job.pickled)  # noqa: S301  # from the process that started this one
         limit_threads()  # once more: hooks may have brought libraries along
+        if task.table.fetcher is not None:
+            wake.append(task.table.fetcher.stop)
+            # Threads that fetch ahead end with the process, wherever they are.
+            Finalize(None, task.table.fetcher.end, exitpriority=0)
         for part in parts_of(replace(task, worker=job.worker, num_workers=job.num_workers), slots):
             _send(pipe, part)
     except (WdsloaderError, ShardkitError, OSError) as error:
@@ -109,8 +118,11 @@ def _ordered(orders: _Orders) -> Iterator[Uint8s]:
         yield slot
 
 
-def _receive(pipe: Connection, orders: _Orders, *, shape: Shape) -> None:
-    """Pass orders on; soon after the other end has closed, end the process at whatever it is."""
+def _receive(pipe: Connection, orders: _Orders, *, shape: Shape, wake: list[Callable[[], object]]) -> None:
+    """Pass orders on; soon after the other end has closed, end the process at whatever it is.
+
+    Args: wake: called before that, in this thread, to wake what waits.
+    """
     known: dict[int, Uint8s] = {}
     while (order := _next_order(pipe)) is not None:
         number, file_follows = order
@@ -122,6 +134,8 @@ def _receive(pipe: Connection, orders: _Orders, *, shape: Shape) -> None:
         else:
             orders.put(known[number])
     orders.put(None)
+    for each in wake:
+        each()
     end_soon()
 
 

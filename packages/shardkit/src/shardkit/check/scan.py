@@ -1,18 +1,16 @@
 """Everything that checks want to know of one shard, gathered in one pass; damage is recorded, never raised.
 
-Owns the facts; ``rules`` judges them and ``summary`` counts them. Memory: at most 256 MiB of content at a time with
-what its picture unpacks to, about 700 bytes a member of a sample, and a fixed number of all others
+Owns the facts; ``rules`` judges them and ``summary`` counts them. Memory: two pictures of at most 256 MiB at a time and
+what one unpacks to, about 700 bytes a member of a sample up to ``max_kept_bytes``, and a fixed number of all others
 (tests/shardkit/check/test_limits.py measures it).
 """
 
 from __future__ import annotations
 
 import copy
-import io
 import os
+import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -21,24 +19,32 @@ import xxhash
 
 from shardkit.check.extensions import Extension, extension_of
 from shardkit.errors import PictureError, ShardReadError, printable
-from shardkit.index.shard_index import ShardIndex, file_checksum
+from shardkit.index.shard_index import ShardIndex
 from shardkit.keys import SampleKey, is_hidden, picture_extension, split_name
 from shardkit.labels import parse_label
 from shardkit.manifest import ShardRecord
 from shardkit.pictures import MAX_PICTURE_BYTES, MAX_PIXELS, PictureFacts, picture_facts
-from shardkit.tar.byte_source import ByteSource, StreamSource, open_source
-from shardkit.tar.gunzip import GZIP_MAGIC, MAX_UNPACK_RATIO, GunzipStream
+from shardkit.tar.byte_source import ByteSource, open_source
+from shardkit.tar.checksum import HashingSource, file_checksum
+from shardkit.tar.gunzip import MAX_UNPACK_RATIO
 from shardkit.tar.reader import group_members
 from shardkit.tar.walk import Ending, Member, ShardWalk
 
 __all__ = ["Expectation", "FirstFew", "Gatherer", "Part", "SampleScan", "ScanOptions", "ShardScan", "scan_shard"]
 
 _LABEL_BYTES = 64
-_PIECE_BYTES = 1 << 20
-
+# No integer is so long.
+_MAX_LABEL_BYTES = 4096
+# Of a member of a sample, with the findings it may have; and of a long name, which is kept as that and as a key.
+_PART_BYTES = 1000
+_LONG_NAME = 200
+# 3 GiB: three million members, such as all of ImageNet in one shard.
+_MAX_KEPT_BYTES = 3 << 30
 
 # So many links, hidden members, damaged headers and the like are kept; of the others the number is known.
 _KEPT = 1000
+# And so many with names of a mebibyte.
+_KEPT_LONG = 10
 
 _Item = TypeVar("_Item")
 
@@ -70,13 +76,15 @@ class ScanOptions:
 
     ``pictures``: open every picture and hash it; else headers, names and labels alone are read. ``decode``: unpack
     every picture that is opened. ``max_pixels``: larger pictures are refused. ``max_unpack_ratio``: a gzip file that
-    unpacks to more than this many times its size is read no further. ``allow_commands``: a shard may be a command.
+    unpacks to more than this many times its size is read no further. ``max_kept_bytes``: a shard is read no further
+    where its names and places would fill more of the memory. ``allow_commands``: a shard may be a command.
     """
 
     pictures: bool = True
     decode: bool = True
     max_pixels: int = MAX_PIXELS
     max_unpack_ratio: int = MAX_UNPACK_RATIO
+    max_kept_bytes: int = _MAX_KEPT_BYTES
     allow_commands: bool = False
 
 
@@ -132,15 +140,14 @@ class SampleScan:
 class ShardScan:
     """What is known of one shard.
 
-    ``num_bytes`` and ``checksum`` are of the file as stored, None for standard input, or where no record asks for a
-    checksum. ``shapes``: extensions side by side, in order -> how often; ``label_contents``: each once; ``num_apart``:
-    places that samples have beyond their first. ``following``: (byte offset, number of samples) of each further archive
-    in the file. ``special``: all that is no file, of which ``links``, and ``devices``: all but links and folders;
-    ``hidden`` and ``beside``: members that belong to no sample; ``unsafe``, ``unreadable``, ``pickled``: members whose
-    names lead out of the folder, are no visible UTF-8 text, or say that they hold a pickle. ``damage_counts``: by rule,
-    also of damage that was not kept. ``explained``: keys that lack a part because it is a link or damaged.
-    ``gzip_members``: of a local gzip file; ``unpack_limit``: (packed, unpacked) bytes where it was read no further.
-    ``options``: how far it was looked at.
+    ``num_bytes`` and ``checksum`` are of the file as stored, None for a stream whose end was not met, or where no
+    record asks for a checksum. ``shapes``: extensions side by side, in order -> how often; ``label_contents``: each
+    once; ``num_apart``: places that samples have beyond their first. ``following``: (byte offset, number of samples) of
+    each further archive in the file. ``special``: all that is no file, of which ``links``, and ``devices``: all but
+    links and folders; ``hidden`` and ``beside``: members that belong to no sample; ``unsafe``, ``unreadable``,
+    ``pickled``: members whose names lead out of the folder, are no visible UTF-8 text, or say that they hold a pickle.
+    ``damage_counts``: by rule, also of damage that was not kept. ``explained``: keys that lack a part because it is a
+    link or damaged. ``gzip_members``: of a gzip file. ``options``: how far it was looked at.
     """
 
     shard: str
@@ -168,67 +175,67 @@ class ShardScan:
     ending: Ending | None = None
     following: FirstFew[tuple[int, int]] = field(default_factory=FirstFew)
     gzip_members: int = 0
-    unpack_limit: tuple[int, int] | None = None
 
     def note_damage(self, error: ShardReadError) -> None:
         """Keep the error without the traceback that would hold on to the bytes in its frames."""
         if error.member is not None and (split := split_name(error.member)) is not None:
             self.explained.add(split[0])
         self.damage_counts[error.rule] += 1
-        if self.damage_counts[error.rule] <= _KEPT:
+        is_long = len(error.reason) + len(error.member or "") > _MAX_LABEL_BYTES
+        if self.damage_counts[error.rule] <= (_KEPT_LONG if is_long else _KEPT):
             self.damage.append(copy.copy(error))
 
 
 def scan_shard(path: str, *, expected: Expectation = Expectation(), options: ScanOptions = ScanOptions()) -> ShardScan:
     """Read one shard (anything that :func:`open_source` opens) to its last byte and return what it holds.
 
-    Args: expected: with a record, the file is hashed too.
+    Args: expected: with a record, the file is hashed too, unless it is a stream of gzip.
     Raises: OSError: the file cannot be opened.
     """
     scan = ShardScan(shard=path, expected=expected, options=options)
-    # A pipe cannot be read again for a checksum.
     is_file = path != "-" and os.path.isfile(path)
-    with _opened(path, scan) as source:
-        scan.compressed, scan.num_bytes = source.compressed, source.num_bytes
+    with open_source(path, allow_commands=options.allow_commands, max_unpack_ratio=options.max_unpack_ratio) as opened:
+        source, state = opened, xxhash.xxh3_128()
+        if expected.record is not None and not is_file and opened.gunzip is None:
+            # A stream cannot be read again for its checksum.
+            source = HashingSource(opened, hashers=(state,))
         gatherer = Gatherer(scan)
         walk = ShardWalk(source, shard=path, want=gatherer.want, on_damage=scan.note_damage)
         for member, content in walk:
             gatherer.add(member, content)
+            if gatherer.room < 0:
+                scan.note_damage(_too_much(scan, member))
+                break
         gatherer.end_sample()
         scan.ending = walk.ending
         _count_following(scan, source)
+        scan.num_bytes = opened.num_bytes
+        if source is not opened and opened.position == opened.num_bytes:
+            scan.checksum = state.hexdigest()
+        if source.gunzip is not None:
+            scan.compressed, scan.gzip_members = True, source.gunzip.num_members
     if expected.record is not None and is_file:
         scan.checksum = file_checksum(Path(path))
     return scan
 
 
-@contextmanager
-def _opened(path: str, scan: ShardScan) -> Iterator[ByteSource]:
-    """Open the shard; of a local gzip file the members are counted, and the unpacked bytes limited."""
-    if path != "-" and os.path.isfile(path):
-        with open(path, "rb") as file:
-            if file.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
-                unpacked = GunzipStream(file, max_ratio=scan.options.max_unpack_ratio)
-                num_bytes = os.fstat(file.fileno()).st_size
-                yield StreamSource(io.BufferedReader(unpacked, _PIECE_BYTES), compressed=True, num_bytes=num_bytes)
-                scan.gzip_members = unpacked.num_members
-                if unpacked.over_limit:
-                    scan.unpack_limit = unpacked.packed_bytes, unpacked.unpacked_bytes
-                    # What the end of reading looks like.
-                    scan.ending = None
-                    scan.damage.clear()
-                    scan.damage_counts.clear()
-                return
-    with open_source(path, allow_commands=scan.options.allow_commands) as source:
-        yield source
+def _too_much(scan: ShardScan, member: Member) -> ShardReadError:
+    reason = (
+        f"more than {scan.options.max_kept_bytes} bytes to remember of {len(scan.samples)} samples: reading stopped"
+    )
+    return ShardReadError(scan.shard, reason, rule="WDS016", offset=member.header_offset)
 
 
 class Gatherer:
-    """Puts the members into the scan as they come: neighbours of one key are one sample."""
+    """Puts the members into the scan as they come: neighbours of one key are one sample.
+
+    ``room``: bytes that more of them may fill; below 0, the memory is full.
+    """
 
     def __init__(self, scan: ShardScan) -> None:
         self._scan = scan
         self._opens_pictures = scan.options.pictures
+        self.room = scan.options.max_kept_bytes
         self._extensions: dict[str, Extension] = {}
         # The member that was asked for last, and how the names of further parts of its sample begin: with no check
         # left to do but of the extension. Nothing begins with ().
@@ -241,7 +248,8 @@ class Gatherer:
         self._parts: list[Part] = []
         self._is_sample = False
         self._label: tuple[int, bytes | None] | None = None
-        self._pictures: dict[str, tuple[int, bytes | None]] = {}
+        # (extension, size, content) of the one that loaders take.
+        self._picture: tuple[str, int, bytes | None] | None = None
 
     def want(self, member: Member) -> bool:
         """Look at a member's name; want the contents of labels and pictures, unless that would fill the memory."""
@@ -254,9 +262,9 @@ class Gatherer:
             if known is None:
                 return False
         self._extension = known
-        if not known.is_label and not (known.is_picture and self._opens_pictures):
-            return False
-        return member.size <= MAX_PICTURE_BYTES and member.kind == "file"
+        if known.is_label:
+            return member.size <= _MAX_LABEL_BYTES and member.kind == "file"
+        return known.is_picture and self._opens_pictures and member.size <= MAX_PICTURE_BYTES and member.kind == "file"
 
     def _look_at_name(self, member: Member) -> Extension | None:
         """Split and check the name; return None where it belongs to no sample."""
@@ -283,22 +291,29 @@ class Gatherer:
     def add(self, member: Member, content: bytes | None) -> None:
         """Enter a member, right after it was asked for."""
         key, known = self._next_key, self._extension
+        if len(member.name) + len(member.linkname) > _LONG_NAME:
+            self.room -= 2 * (sys.getsizeof(member.name) + sys.getsizeof(member.linkname))
         if key is None or member.kind != "file":
             self._set_aside(member)
             return
         if key != self._key:
             self.end_sample()
             self._key = key
+        self.room -= _PART_BYTES
         # tuple.__new__ is what Part() calls, at half the time.
         self._parts.append(tuple.__new__(Part, (member.name, known.name, member.header_offset, member.size)))
         if known.is_label:
             self._label = member.size, content
-        elif known.is_picture and self._opens_pictures:
-            self._pictures[known.name] = member.size, content
+        elif known.is_picture and self._opens_pictures and self._is_preferred(known.name):
+            self._picture = known.name, member.size, content
         if known.is_part:
             self._is_sample = True
         elif known.is_pickle:
             self._scan.pickled.append(member)
+
+    def _is_preferred(self, extension: str) -> bool:
+        """Tell whether loaders take this picture rather than the one at hand: of several, only one is held."""
+        return self._picture is None or picture_extension((self._picture[0], extension)) == extension
 
     def end_sample(self) -> None:
         """Enter the neighbours gathered so far; a key that was there before gets one more place."""
@@ -321,12 +336,12 @@ class Gatherer:
             sample.label_content = b"(%d bytes)" % size if content is None else content[:_LABEL_BYTES]
             sample.label = None if content is None else parse_label(content)
             scan.label_contents.add(sample.label_content)
-        if self._opens_pictures and (pictured := picture_extension(self._pictures)) is not None:
-            size, content = self._pictures[pictured]
+        if self._picture is not None:
+            _, size, content = self._picture
             sample.picture = _look_at(content, size=size, options=scan.options)
             sample.picture_hash = xxhash.xxh3_128_digest(content) if content else None
         self._parts, self._is_sample, self._label = [], False, None
-        self._pictures.clear()
+        self._picture = None
 
     def _set_aside(self, member: Member) -> None:
         """Note a member that belongs to no sample."""
@@ -337,6 +352,7 @@ class Gatherer:
                 scan.links.append(member)
                 if self._next_key is not None:
                     scan.explained.add(self._next_key)
+                    self.room -= _PART_BYTES
             elif member.kind != "folder":
                 scan.devices.append(member)
         elif is_hidden(member.name):

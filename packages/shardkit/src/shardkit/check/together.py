@@ -6,6 +6,7 @@ Works on the marks of each shard: 48 bytes a sample, and as much again while the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,9 +15,11 @@ import numpy as np
 from shardkit.check.marks import NO_LABEL, Uint64s, names_at
 from shardkit.check.rules import Finding, finding
 from shardkit.check.validate import ShardReport
-from shardkit.errors import printable
+from shardkit.errors import counted, printable
 from shardkit.index.shard_index import Int64s
 from shardkit.keys import split_name
+from shardkit.locations import bare_url, is_url, local_path
+from shardkit.naming import dataset_named, split_named
 
 __all__ = ["SetOptions", "check_together"]
 
@@ -61,8 +64,9 @@ def check_together(
 ) -> list[Finding]:
     """Return what is wrong with shards that are each fine: see the rules of sets.
 
-    Shards whose manifests differ are sets of their own; pictures are compared between sets of different splits, and
-    between all shards and those of ``against``. The same shard twice is one.
+    Shards of one manifest are a set, and of those in none the ones whose names differ in numbers alone; pictures are
+    compared between sets of different splits, and between all shards and those of ``against``. The same shard twice is
+    one.
     """
     own = _each_once(reports)
     found: list[Finding] = []
@@ -76,12 +80,12 @@ def check_together(
         found += _uneven(members, options)
     for number, one in enumerate(sets):
         for other in sets[number + 1 :]:
-            if _split(one) != _split(other):
+            splits = (_split(one), _split(other))
+            if None not in splits and splits[0] != splits[1]:
                 # The training set is the first of the two in the message.
-                first, second = (other, one) if _split(one) != "train" and _split(other) == "train" else (one, other)
-                found += _leaks(_gather(first), _gather(second))
-    if against:
-        found += _leaks(_gather(own), _gather(_each_once(against)))
+                first, second = (other, one) if splits[1] == "train" else (one, other)
+                found += _leaks(first, second)
+    found += _leaks(own, _each_once(against))
     return found
 
 
@@ -90,14 +94,18 @@ def _each_once(reports: Sequence[ShardReport]) -> list[ShardReport]:
 
 
 def _by_dataset(reports: Sequence[ShardReport]) -> list[list[ShardReport]]:
-    sets: dict[str | None, list[ShardReport]] = {}
+    sets: dict[tuple[str, bool], list[ShardReport]] = {}
     for report in reports:
-        sets.setdefault(None if report.dataset is None else report.dataset.manifest, []).append(report)
+        shard, dataset = report.summary.shard, report.dataset
+        sets.setdefault((dataset_named(shard), False) if dataset is None else (dataset.manifest, True), []).append(
+            report
+        )
     return list(sets.values())
 
 
 def _split(members: Sequence[ShardReport]) -> str | None:
-    return None if members[0].dataset is None else members[0].dataset.split
+    first = members[0]
+    return split_named(first.summary.shard) if first.dataset is None else first.dataset.split
 
 
 def _gather(reports: Sequence[ShardReport]) -> _Samples:
@@ -131,7 +139,10 @@ def _repeated_keys(samples: _Samples) -> Iterator[Finding]:
     for count, row, twin in _first_of_each_shard(samples, first=first, other=other):
         (key,) = samples.names(np.array([row]))
         also = samples.shards[samples.shard_numbers[twin]]
-        message = f"{count} keys are in other shards too, first '{printable(key)}', also in {printable(also)}"
+        message = (
+            f"{counted(count, 'key is/keys are')} in other shards too, first '{printable(key)}', also in "
+            f"{printable(also)}"
+        )
         yield finding("WDS052", samples.shards[samples.shard_numbers[row]], message)
 
 
@@ -145,12 +156,46 @@ def _repeated_pictures(samples: _Samples) -> Iterator[Finding]:
     for count, row, twin in _first_of_each_shard(samples, first=first[~differs], other=other[~differs]):
         twin_key, key = samples.names(np.array([twin, row]))
         where = samples.shards[samples.shard_numbers[twin]]
-        message = f"{count} pictures come a second time, first the one of '{printable(twin_key)}' in {printable(where)}"
+        message = (
+            f"{counted(count, 'picture comes/pictures come')} a second time, first the one of "
+            f"'{printable(twin_key)}' in {printable(where)}"
+        )
         yield finding("WDS056", samples.shards[samples.shard_numbers[row]], message, key, int(samples.offsets[row]))
 
 
-def _leaks(train: _Samples, val: _Samples) -> Iterator[Finding]:
+def _leaks(train: Sequence[ShardReport], val: Sequence[ShardReport]) -> Iterator[Finding]:
+    """Report the shards that are in both sets, in one finding, and each other picture that is."""
+    files = {_file_of(report.summary.shard): report for report in train}
+    both = {file: report for report in val if (file := _file_of(report.summary.shard)) in files}
+    for file, report in list(both.items())[:1]:
+        shard, there = report.summary.shard, files[file].summary.shard
+        what = "the shard is" if len(both) == 1 else f"{len(both)} of {len(val)} shards are the same files"
+        also = f", there as {printable(there)}" if there != shard else ""
+        first = "" if len(both) == 1 else f", first {printable(os.path.basename(shard))}"
+        yield finding("WDS055", shard, f"{what} in both sets{first}{also}")
+    alone = [report for file, report in files.items() if file not in both]
+    yield from _equal_pictures(alone, val)
+    others = [report for report in val if _file_of(report.summary.shard) not in both]
+    yield from _equal_pictures([files[file] for file in both], others)
+
+
+def _file_of(shard: str) -> tuple[int, int] | str:
+    """Return what tells a file from others: by whatever path, link or signed URL it is named."""
+    place = local_path(shard)
+    if place is None:
+        return bare_url(shard) if is_url(shard) else shard
+    try:
+        found = os.stat(place)
+    except OSError:
+        return os.path.realpath(place)
+    return found.st_dev, found.st_ino
+
+
+def _equal_pictures(one: Sequence[ShardReport], two: Sequence[ShardReport]) -> Iterator[Finding]:
     """Report each picture of the second set that is in the first, with the places in both."""
+    if not one or not two:
+        return
+    train, val = _gather(one), _gather(two)
     num_train = len(train.pictures)
     both = np.concatenate([train.pictures, val.pictures])
     rows = np.flatnonzero(both.any(axis=1))
@@ -193,9 +238,11 @@ def _sorted_by_class(members: Sequence[ShardReport]) -> Iterator[Finding]:
     seen = [len(np.unique(labels)) for labels in own]
     expected = float(np.mean([np.sum(1 - (1 - share) ** len(labels)) for labels in own]))
     if max(seen) == 1 and min(map(len, own)) > 1:
-        message = f"1 class a shard, in each of {len(own)} shards"
+        message = f"1 class a shard, in each of {counted(len(own), 'shard')}"
     elif 2 * np.mean(seen) < expected:
-        message = f"{np.mean(seen):.1f} classes a shard in {len(own)} shards, {expected:.1f} if they were mixed"
+        message = (
+            f"{np.mean(seen):.1f} classes a shard in {counted(len(own), 'shard')}, {expected:.1f} if they were mixed"
+        )
     else:
         return
     yield finding("WDS033", members[0].summary.shard, message)
@@ -215,17 +262,24 @@ def _classes(members: Sequence[ShardReport], samples: _Samples, *, options: SetO
         missing = np.setdiff1d(np.arange(dataset.num_classes), labels)
         if len(missing):
             named = ", ".join(map(str, missing[:_NAMED])) + (", ..." if len(missing) > _NAMED else "")
-            yield finding("WDS037", shard, f"{len(missing)} of {dataset.num_classes} classes have no sample: {named}")
+            yield finding(
+                "WDS037",
+                shard,
+                f"{len(missing)} of {counted(dataset.num_classes, 'class has/classes have')} no sample: {named}",
+            )
 
 
 def _uneven(members: Sequence[ShardReport], options: SetOptions) -> Iterator[Finding]:
     """Compare the shards' numbers of samples with each other, and their number with that of the readers."""
     first = members[0].summary.shard
     if options.readers is not None and len(members) < options.readers:
-        yield finding("WDS059", first, f"{len(members)} shards for {options.readers} readers")
+        yield finding("WDS059", first, f"{counted(len(members), 'shard')} for {counted(options.readers, 'reader')}")
     # The last shard holds what was left over.
     smallest = min((r for r in members[:-1] if len(r.marks)), key=lambda r: len(r.marks), default=None)
     largest = max(members, key=lambda r: len(r.marks))
     if smallest is not None and 2 * len(largest.marks) > 3 * len(smallest.marks):
-        message = f"from {len(smallest.marks)} samples to {len(largest.marks)} in {printable(largest.summary.shard)}"
+        message = (
+            f"from {counted(len(smallest.marks), 'sample')} to {len(largest.marks)} in "
+            f"{printable(largest.summary.shard)}"
+        )
         yield finding("WDS058", smallest.summary.shard, message)

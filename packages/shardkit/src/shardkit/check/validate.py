@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from shardkit.check.marks import SampleMarks, mark_samples
 from shardkit.check.rules import Finding, check_scan, find_rule, finding
 from shardkit.check.scan import Expectation, ScanOptions, ShardScan, scan_shard
 from shardkit.errors import IndexFileError
 from shardkit.index.shard_index import ShardIndex, index_path_of, read_index
+from shardkit.locations import beside
 from shardkit.manifest import Manifest, ShardRecord, readable_manifests_in
 from shardkit.pictures import MAX_PIXELS
 from shardkit.processes import map_in_order
@@ -94,13 +96,17 @@ class ShardReport:
         return replace(self, summary=summarize(ShardScan(shard=self.summary.shard)), findings=())
 
 
-def check_shards(paths: Sequence[str], options: CheckOptions) -> Iterator[ShardReport]:
-    """Check shards (local paths, or ``-``) and yield a report of each, in the order given.
+def check_shards(
+    paths: Sequence[str], options: CheckOptions, *, manifests: Mapping[str, Manifest] = MappingProxyType({})
+) -> Iterator[ShardReport]:
+    """Check shards (paths, URLs, commands, or ``-``) and yield a report of each, in the order given.
 
     A file that cannot be opened is a finding too (WDS000), and so is a manifest that cannot be used (WDS053).
+    Args: manifests: those that lie elsewhere, by URL; those in the shards' folders are found.
     Raises: WorkerDiedError.
     """
-    tasks = [(path, *expected, options) for path, expected in zip(paths, _expectations(paths, options), strict=True)]
+    expected = _Expectations(options, manifests)
+    tasks = [(path, *expected.of(path), options) for path in paths]
     # Another process has no standard input of ours.
     yield from map_in_order(_check_one, tasks, jobs=1 if "-" in paths else options.jobs)
 
@@ -133,35 +139,45 @@ def _index_beside(path: str) -> ShardIndex | str | None:
         return str(error)
 
 
-def _expectations(paths: Sequence[str], options: CheckOptions) -> list[tuple[Expectation, Membership | None]]:
-    """Return what each shard is held against, from the manifests in the shards' folders, and what it belongs to."""
-    by_folder: dict[Path, dict[str, tuple[Path, Manifest, ShardRecord]]] = {}
-    expectations: list[tuple[Expectation, Membership | None]] = []
-    for path in paths:
+_Listed = tuple[str, Manifest, ShardRecord]
+
+
+class _Expectations:
+    """What shards are held against, from the manifests in their folders and those named by URL."""
+
+    def __init__(self, options: CheckOptions, manifests: Mapping[str, Manifest]) -> None:
+        self._options = options
+        self._by_folder: dict[Path, dict[str, _Listed]] = {}
+        self._by_url: dict[str, _Listed] = {
+            beside(url, record.name): (url, manifest, record)
+            for url, manifest in manifests.items()
+            for record in manifest.shards
+        }
+
+    def of(self, path: str) -> tuple[Expectation, Membership | None]:
+        """Return what a shard is held against, and the dataset it belongs to."""
+        options = self._options
         expectation = Expectation(num_classes=options.num_classes, end_marker=options.end_marker)
-        dataset: Membership | None = None
+        found = self._by_url.get(path)
         folder = Path(path).parent
         if options.against_manifest and path != "-" and folder.is_dir():
-            if folder not in by_folder:
-                by_folder[folder], unusable = _records_in(folder)
-                gone = tuple(name for name in by_folder[folder] if options.complete and not (folder / name).exists())
+            if folder not in self._by_folder:
+                self._by_folder[folder], unusable = _records_in(folder)
+                names = self._by_folder[folder]
+                gone = tuple(name for name in names if options.complete and not (folder / name).exists())
                 expectation = replace(expectation, unusable_manifests=unusable, gone=gone)
-            if (found := by_folder[folder].get(os.path.basename(path))) is not None:
-                place, manifest, record = found
-                num_classes = options.num_classes or len(manifest.classes) or None
-                expectation = replace(expectation, record=record, num_classes=num_classes)
-                dataset = Membership(
-                    manifest=str(place),
-                    split=manifest.split,
-                    num_classes=len(manifest.classes),
-                    num_shards=len(manifest.shards),
-                )
-        expectations.append((expectation, dataset))
-    return expectations
+            found = self._by_folder[folder].get(os.path.basename(path))
+        if found is None:
+            return expectation, None
+        place, manifest, record = found
+        num_classes = options.num_classes or len(manifest.classes) or None
+        return replace(expectation, record=record, num_classes=num_classes), Membership(
+            manifest=place, split=manifest.split, num_classes=len(manifest.classes), num_shards=len(manifest.shards)
+        )
 
 
-def _records_in(folder: Path) -> tuple[dict[str, tuple[Path, Manifest, ShardRecord]], tuple[str, ...]]:
+def _records_in(folder: Path) -> tuple[dict[str, _Listed], tuple[str, ...]]:
     """Return what the manifests in a folder say of each shard, and why some of them cannot be used."""
     manifests, unusable = readable_manifests_in(folder)
-    records = {shard.name: (path, manifest, shard) for path, manifest in manifests for shard in manifest.shards}
+    records = {shard.name: (str(path), manifest, shard) for path, manifest in manifests for shard in manifest.shards}
     return records, unusable

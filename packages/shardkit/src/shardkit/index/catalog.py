@@ -38,8 +38,8 @@ class CatalogOptions:
     """What to make.
 
     ``folder``: the folder for all of it but the table; None: beside the shards, in the one folder they share.
-    ``manifest``: make one, of this ``prefix`` (None: what the shards' names have in common), ``classes`` (None: by
-    their numbers) and ``split`` (None: train). ``table``: the Parquet file to write. ``write``: false reads and writes
+    ``manifest``: make one, of this ``prefix`` (None: what the shards' names have in common), ``classes`` (None: no
+    names) and ``split`` (None: train). ``table``: the Parquet file to write. ``write``: false reads and writes
     nothing. ``check``: compare the checksums of all shards, also where size and time agree.
     """
 
@@ -65,12 +65,14 @@ class Catalog:
     """What was made.
 
     ``shards``: what became of each, in order. ``findings``: what is wrong with them together. ``manifests``: that list
-    them, found or made; empty where none was wanted, or a shard failed. ``written``: files that describe the whole set.
+    them, found or made; empty where none was wanted, or a shard failed. ``nameless``: the one made has labels and no
+    class names. ``written``: files that describe the whole set.
     """
 
     shards: tuple[IndexedShard, ...]
     findings: tuple[Finding, ...] = ()
     manifests: tuple[Path, ...] = ()
+    nameless: bool = False
     written: tuple[Path, ...] = field(default=())
 
     @property
@@ -166,13 +168,21 @@ def _with_manifest(
 ) -> Catalog:
     """Return the catalog with its manifests: those that are there if they list all of it, else a new one."""
     if not options.asks_for_manifest and (standing := standing_manifests(catalog.shards, listing)):
-        return replace(catalog, manifests=tuple(standing))
+        return replace(catalog, manifests=tuple(standing), findings=_keys_by_manifest(catalog.shards, standing))
     require_room([shard.shard for shard in catalog.shards], listing)
     manifest = list_shards(catalog.shards, listing)
     if options.write and not (listing.path.exists() and read_manifest(listing.path) == manifest):
         write_manifest(manifest, listing.path, replace=True)
         written.append(listing.path)
-    return replace(catalog, manifests=(listing.path,))
+    labelled = any(label >= 0 for shard in catalog.shards for label in shard.labels)
+    return replace(catalog, manifests=(listing.path,), nameless=labelled and not manifest.classes)
+
+
+def _keys_by_manifest(shards: Sequence[IndexedShard], standing: Sequence[Path]) -> tuple[Finding, ...]:
+    """Return the keys in several shards of one manifest: those of two are two datasets."""
+    listed = [{record.name for record in read_manifest(path).shards} for path in standing]
+    sets = [[shard for shard in shards if shard_name(shard.shard) in names] for names in listed]
+    return tuple(finding for members in sets for finding in keys_in_several(members))
 
 
 def _export(catalog: Catalog, listing: ListingOptions, *, exports: frozenset[Export]) -> list[Path]:

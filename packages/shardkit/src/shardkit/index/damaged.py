@@ -42,7 +42,7 @@ def salvage_index(path: Path) -> Salvage:
     rows: dict[SampleKey, int] = {}
     end: ShardReadError | None = None
     with open_source(path) as source:
-        if source.compressed:
+        if source.gunzip is not None:
             raise ShardReadError(shard, "gzip: samples cannot be read at an offset", rule="WDS012")
         walk = ShardWalk(source, shard=shard, want=lambda member: member.name.lower().endswith("." + LABEL_EXTENSION))
         try:

@@ -20,7 +20,7 @@ import xxhash
 
 from shardkit.atomic import remove_leftovers_of, write_atomically
 from shardkit.check.rules import Finding, finding
-from shardkit.errors import IndexFileError, PatternError, ShardkitError, message_naming, printable
+from shardkit.errors import IndexFileError, PatternError, ShardkitError, counted, message_naming, printable
 from shardkit.index.exports import dali_index, dali_name
 from shardkit.index.shard_index import (
     INDEX_SUFFIX,
@@ -139,7 +139,7 @@ def keys_in_several(shards: Sequence[IndexedShard]) -> list[Finding]:
         # Equal hashes are not yet equal keys.
         if again := [key for key in twice if seen.setdefault(key, shard.shard) != shard.shard]:
             what = f"first '{printable(again[0])}', also in {printable(seen[again[0]])}"
-            message = f"{len(again)} keys are in other shards too, {what}"
+            message = f"{counted(len(again), 'key is/keys are')} in other shards too, {what}"
             findings.append(finding("WDS052", shard.shard, message, again[0]))
     return findings
 

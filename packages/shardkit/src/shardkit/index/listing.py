@@ -1,6 +1,6 @@
 """The manifest of shards that others made: its name, its classes, and whether it may take the place of one there.
 
-Owns what such a manifest says where nobody knows better: the classes by their numbers, no seed, not shuffled. It never
+Owns what such a manifest says where nobody knows better: no class names, no seed, not shuffled. It never
 replaces the manifest of a packing, nor one that lists shards which are still there and were not named.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardkit.errors import ManifestError, OutputExistsError, PatternError
+from shardkit.errors import ManifestError, OutputExistsError, PatternError, counted
 from shardkit.index.indexing import IndexedShard
 from shardkit.index.shard_index import shard_name
 from shardkit.manifest import MANIFEST_SUFFIX, Manifest, ShardRecord, manifests_in, read_manifest
@@ -28,15 +28,13 @@ __all__ = [
 ]
 
 _OPTIONS = {"source": "index"}
-# More class names than numbers of any known set; beyond it a label is more likely a mistake than a class.
-_MAX_CLASSES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListingOptions:
     """Where the manifest goes and what it says.
 
-    ``classes``: the names in the order of their numbers; None: those of the manifest it replaces, else the numbers.
+    ``classes``: the names in the order of their numbers; None: those of the manifest it replaces, else none.
     ``class_order``: where the names come from. ``split``: None: as in the manifest it replaces, else ``train``.
     """
 
@@ -111,7 +109,8 @@ def require_room(locations: Sequence[str], options: ListingOptions) -> None:
     unnamed = [s.name for s in standing.shards if s.name not in names and (options.folder / s.name).exists()]
     if unnamed:
         raise OutputExistsError(
-            f"{options.path} lists {len(unnamed)} shards that are not named here, first {unnamed[0]}. "
+            f"{options.path} lists {counted(len(unnamed), 'shard that is/shards that are')} not named here, "
+            f"first {unnamed[0]}. "
             "Name all of them, or give this manifest another name (--prefix), or go without it (--no-manifest)"
         )
 
@@ -164,16 +163,17 @@ def _classes(
     labels: Sequence[int], options: ListingOptions, *, standing: Manifest | None
 ) -> tuple[tuple[str, ...], str]:
     """Return the class names and how their order was made."""
-    highest = labels[-1] if labels else -1
     if options.classes is not None:
-        if highest >= len(options.classes):
-            raise ManifestError(
-                f"label {highest} has no name: {len(options.classes)} classes were given, for labels "
-                f"0..{len(options.classes) - 1}. Add its name, or mend the labels"
-            )
-        return options.classes, options.class_order
-    if standing is not None and highest < len(standing.classes):
-        return standing.classes, standing.class_order
-    if highest >= _MAX_CLASSES:
-        return (), f"unknown: a label of {highest}"
-    return tuple(str(number) for number in range(highest + 1)), "by number, as the labels have it; no names are known"
+        classes, class_order, by_whom = options.classes, options.class_order, "were given"
+    elif standing is not None and standing.classes:
+        classes, class_order, by_whom = standing.classes, standing.class_order, f"are in {options.path}"
+    else:
+        # Numbers as names would make two sets differ where just their highest labels do.
+        return (), "not known"
+    highest = labels[-1] if labels else -1
+    if highest >= len(classes):
+        raise ManifestError(
+            f"label {highest} has no name: {len(classes)} classes {by_whom}, for labels 0..{len(classes) - 1}. "
+            "Give its name too (--classes), or mend the labels"
+        )
+    return classes, class_order

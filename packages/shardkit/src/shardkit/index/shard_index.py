@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 INDEX_SUFFIX = ".index.json"
 _FORMAT = "shardkit-index"
 _VERSION = 1
+# 128 MiB: two million samples.
+_MAX_BYTES = 1 << 27
 # The size stands before the long columns, so that this much of a file says whether it can be a shard's.
 _HEAD_BYTES = 1 << 9
 _NUM_BYTES = re.compile(rb'"num_bytes":([0-9]{1,18})[,}]')
@@ -146,7 +148,7 @@ def build_index(
     """
     shard, checksum = str(location), xxhash.xxh3_128()
     with open_source(location) as opened:
-        if opened.compressed:
+        if opened.gunzip is not None:
             reason = "gzip: samples have no byte offset in it, so it cannot be indexed"
             raise ShardReadError(shard, reason, rule="WDS012", remedy="Unpack it (gunzip) and index the plain tar")
         source = HashingSource(opened, hashers=(checksum, *hashers))
@@ -244,8 +246,11 @@ def index_to_json(index: ShardIndex) -> bytes:
 
 
 def read_index(path: Path) -> ShardIndex:
-    """Read an index file. Raises: IndexFileError: no index, or of an unknown version. OSError."""
+    """Read an index file. Raises: IndexFileError: no index, of an unknown version, or over 128 MiB. OSError."""
     try:
+        # JSON takes up to 25 times its size while it is read.
+        if (num_bytes := os.stat(path).st_size) > _MAX_BYTES:
+            raise IndexFileError(f"{num_bytes} bytes, at most {_MAX_BYTES} are read: too many samples for one shard")
         return index_from_json(path.read_bytes())
     except IndexFileError as error:
         raise IndexFileError(f"{path}: {error}. Delete it and index the shard again") from error

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from shardkit.errors import PackError
 from shardkit.manifest import MANIFEST_SUFFIX
-from shardkit.packing.recode import Recode
+from shardkit.packing.recode import Recode, Transform
 from shardkit.sources.folder import FolderSource
 from shardkit.sources.source import Source
 
@@ -29,8 +29,7 @@ class PackConfig:
     ``jobs``: processes. ``on_exists``: ``overwrite`` replaces the shards, indexes and manifest of this prefix, and
     nothing else; ``resume`` goes on with a packing of the same plan that was killed, and begins one where none is.
     ``on_error``: ``skip`` leaves unusable sources out, counted and listed in the manifest. ``recode``: what becomes of
-    the pictures; None keeps their bytes. ``transform``: a picklable function, applied to the bytes of the JPEG pictures
-    that are not re-encoded; equal bytes must give equal bytes, and a ValueError makes the source an unusable one.
+    the pictures; None keeps their bytes. ``transform``: what is done to the JPEGs that are not re-encoded.
     Raises: PackError: a value out of range; crop-ready pictures that nobody would make.
     """
 
@@ -40,7 +39,7 @@ class PackConfig:
     on_exists: Literal["fail", "resume", "overwrite"] = "fail"
     on_error: Literal["stop", "skip"] = "stop"
     recode: Recode | None = None
-    transform: Callable[[bytes], bytes] | None = None
+    transform: Transform | None = None
 
     def __post_init__(self) -> None:
         if not PREFIX.fullmatch(self.prefix):
@@ -49,9 +48,8 @@ class PackConfig:
             raise PackError(f"{self.jobs} jobs: at least 1 is needed")
         if self.recode is not None and self.recode.crop_ready and self.recode.keeps_some and self.transform is None:
             raise PackError(
-                "crop-ready: restart markers are added when pictures are re-encoded; adding them to the original bytes "
-                "without loss needs the compiled kernel, which is not here. Give a quality (--quality 95) to re-encode "
-                "all of them"
+                "crop-ready: pictures that keep their bytes need a transform that adds restart markers. Give one, or a "
+                "quality to re-encode all of them"
             )
 
     @property
@@ -71,15 +69,8 @@ class PackConfig:
         if self.recode is not None:
             options["recode"] = self.recode.as_options()
         if self.transform is not None:
-            options["transform"] = self.transform_name
+            options["transform"] = self.transform.name
         return options
-
-    @property
-    def transform_name(self) -> str | None:
-        """The name of the transform, for plan and manifest."""
-        return (
-            None if self.transform is None else getattr(self.transform, "__qualname__", type(self.transform).__name__)
-        )
 
 
 def require_outside(source: Source, config: PackConfig) -> None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shardkit.errors import PackError
+from shardkit.errors import PackError, counted
 from shardkit.sources.source import Source
 from shardkit.tar.header import BLOCK_BYTES, HeaderError, build_headers, padded
 
@@ -118,7 +118,7 @@ def _even_cuts(num_samples: int, *, num_shards: int) -> list[int]:
     if num_shards < 1:
         raise PackError(f"{num_shards} shards: at least 1 is needed")
     if num_samples < num_shards:
-        raise PackError(f"{num_samples} pictures cannot fill {num_shards} shards. Ask for fewer shards")
+        raise PackError(f"{counted(num_samples, 'picture')} cannot fill {num_shards} shards. Ask for fewer shards")
     _require_few(num_shards)
     return [shard * num_samples // num_shards for shard in range(num_shards + 1)]
 

@@ -8,8 +8,10 @@ writes it or when. The written plan comes first and the manifest last; between t
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from shardkit.atomic import exclusive, remove_leftovers, shared
@@ -21,6 +23,7 @@ from shardkit.errors import (
     SourceError,
     UnfinishedPackingError,
     UnusableSourcesError,
+    counted,
 )
 from shardkit.manifest import Manifest, ShardRecord, read_manifest, write_manifest
 from shardkit.packing.config import PackConfig, existing_output, require_outside
@@ -30,6 +33,10 @@ from shardkit.packing.task import Finished, Task, finished_shard, remove_shard, 
 from shardkit.sources import Source
 
 __all__ = ["pack", "prepare", "run_plan"]
+
+log = logging.getLogger(__name__)
+# So many pictures take a second or two to read.
+_QUICKLY_READ = 10_000
 
 
 def pack(
@@ -147,18 +154,29 @@ def _require_shards(plan: Sequence[ShardPlan]) -> None:
 def _require_good(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig) -> None:
     """Raise UnusableSourcesError for sources that are bad already when they are listed, where such are to stop it.
 
-    They are told before anything is packed; what only reading finds comes when all has been read.
+    They are told before anything is packed, and with them what reading the others finds, so that all can be mended at
+    once. Where the listing finds nothing, packing reads them anyway.
     """
-    if config.on_error == "skip":
+    if config.on_error == "skip" or not any(_is_bad(source, number) for shard in plan for number in shard.samples):
         return
-    unusable = []
-    for number in (number for shard in plan for number in shard.samples if source.content_sizes(number) == ()):
-        try:
-            source.sample(number)
-        except SourceError as error:
-            unusable.append(str(error))
+    if (num_samples := sum(len(shard.samples) for shard in plan)) > _QUICKLY_READ:
+        log.info("some sources cannot be packed; reading all %d, to name every bad one", num_samples)
+    tasks = [Task(shard=shard, config=config, check=True) for shard in plan]
+    unusable = [line for shard in _run(source, tasks, on_shard=lambda _: None) for line in shard.unusable]
     if unusable:
         raise UnusableSourcesError(_describe(unusable))
+
+
+def _is_bad(source: Source, number: int) -> bool:
+    """Tell whether a sample is known to be unusable without reading much: a bad row, a file that is gone or empty."""
+    sizes = source.content_sizes(number)
+    if sizes is None or (sizes and 0 not in sizes):
+        return False
+    try:
+        source.sample(number)
+    except SourceError:
+        return True
+    return False
 
 
 def _make_folder(config: PackConfig) -> None:
@@ -188,7 +206,7 @@ def _require_usable(finished: Iterable[Finished], *, config: PackConfig) -> None
     if unusable and config.on_error == "stop":
         raise UnusableSourcesError(_describe(unusable))
     if not any(shard.record is not None for shard in finished):
-        raise UnusableSourcesError(f"no usable picture in {len(unusable)} samples. {_describe(unusable)}")
+        raise UnusableSourcesError(f"no usable picture in {counted(len(unusable), 'sample')}. {_describe(unusable)}")
 
 
 def _finish(source: Source, tasks: Sequence[Task], *, config: PackConfig, finished: Sequence[Finished]) -> Manifest:
@@ -203,12 +221,21 @@ def _finish(source: Source, tasks: Sequence[Task], *, config: PackConfig, finish
         shards=tuple(shard.record for shard in finished if shard.record is not None),
         options={**source.options, "fingerprint": source.fingerprint, **config.options},
         skipped=tuple(line for shard in finished for line in shard.unusable),
+        kept=_added(shard.kept for shard in finished),
     )
     write_manifest(manifest, config.manifest_path, replace=tasks[0].keep)
     for task in tasks:
         remove_skip_record(task.path)
     config.plan_path.unlink(missing_ok=True)
     return manifest
+
+
+def _added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sums by reason, by name of the reason: the same whoever counted first."""
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(sorted(total.items()))
 
 
 def _make_room(config: PackConfig, plan: WrittenPlan) -> bool:
@@ -234,9 +261,10 @@ def _make_room(config: PackConfig, plan: WrittenPlan) -> bool:
             f"{config.folder}: an unfinished packing of '{config.prefix}' lies there, {there} of {len(plan.shards)} "
             "shards. Go on with it (--on-exists resume), or begin again (--on-exists overwrite)"
         )
+    standing = counted(len(existing), f"file of '{config.prefix}' is/files of '{config.prefix}' are")
     names = ", ".join(path.name for path in existing[:20]) + (", .." if len(existing) > 20 else "")
     raise OutputExistsError(
-        f"{config.folder}: {len(existing)} files of '{config.prefix}' are there already ({names}). "
+        f"{config.folder}: {standing} there already ({names}). "
         "Choose another folder or prefix, or overwrite them (--on-exists overwrite)"
     )
 
@@ -291,6 +319,6 @@ def _describe(unusable: Sequence[str]) -> str:
     """List what could not be used, the first ten by name."""
     more = f"; and {len(unusable) - 10} more" if len(unusable) > 10 else ""
     return (
-        f"{len(unusable)} sources cannot be packed: {'; '.join(unusable[:10])}{more}. "
-        "Mend or remove them, or pack without them (--on-error skip)"
+        f"{counted(len(unusable), 'source')} cannot be packed: {'; '.join(unusable[:10])}{more}. "
+        "Mend or remove them, or pack without them (--on-error skip), which lists all in the manifest"
     )

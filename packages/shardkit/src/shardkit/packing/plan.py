@@ -17,9 +17,9 @@ from shardkit.atomic import write_atomically
 from shardkit.errors import PackError, PlanFileError
 from shardkit.fake_imagenet import FakeImageNet
 from shardkit.manifest import Manifest
-from shardkit.packing.config import PackConfig
+from shardkit.packing.config import PLAN_SUFFIX, PackConfig
 from shardkit.packing.layout import ShardPlan
-from shardkit.packing.recode import Recode, encoder_version
+from shardkit.packing.recode import Recode, Transform, encoder_version
 from shardkit.sources.fake import FakeSource
 from shardkit.sources.folder import open_folder
 from shardkit.sources.ilsvrc import open_ilsvrc_train, open_ilsvrc_val
@@ -39,7 +39,7 @@ _MEANINGS = {
     "on_error": "what to do with bad sources (--on-error)",
     "recode": "how pictures are re-encoded",
     "transform": "the transform of JPEG bytes",
-    "encoder": "the version of the JPEG encoder",
+    "encoder": "the version of what writes the JPEGs",
     "shards": "the layout of the shards",
 }
 
@@ -48,8 +48,8 @@ _MEANINGS = {
 class WrittenPlan:
     """A packing as it was planned; the bytes of every shard follow from it and the source.
 
-    ``recipe``, ``fingerprint``: of the source. ``transform``: the name of the function. ``encoder``: the versions that
-    decide the bytes of pictures that are encoded; None where they are kept.
+    ``recipe``, ``fingerprint``: of the source. ``transform``: its name. ``encoder``: the versions that decide the bytes
+    of pictures that are encoded or transformed; None where they are kept.
     """
 
     prefix: str
@@ -65,9 +65,12 @@ class WrittenPlan:
         """Return in words what the two differ in; nothing where they give the same bytes, wherever the source lies."""
         return [words for field, words in _MEANINGS.items() if getattr(self, field) != getattr(other, field)]
 
-    def config(self, folder: Path, *, jobs: int = 1, transform: Callable[[bytes], bytes] | None = None) -> PackConfig:
+    def config(self, folder: Path, *, jobs: int = 1, transform: Transform | None = None) -> PackConfig:
         """Return how to work on the plan in this folder. Raises: PackError: another transform than the plan's."""
-        config = PackConfig(
+        given = None if transform is None else transform.name
+        if given != self.transform:
+            raise PackError(f"the plan asks for the transform {self.transform}, not for {given}")
+        return PackConfig(
             folder=folder,
             prefix=self.prefix,
             jobs=jobs,
@@ -76,9 +79,6 @@ class WrittenPlan:
             recode=self.recode,
             transform=transform,
         )
-        if config.transform_name != self.transform:
-            raise PackError(f"the plan asks for the transform {self.transform}, not for {config.transform_name}")
-        return config
 
     def made(self, manifest: Manifest) -> bool:
         """Tell whether the manifest is that of this plan, finished."""
@@ -109,7 +109,7 @@ class Slice:
 
 def parse_slice(text: str) -> Slice:
     """Return the slice that ``3/16`` stands for. Raises: PackError: it stands for none."""
-    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
     if match is None or match[2].strip("0") == "":
         raise PackError(f"slice {text!r}: write it like 3/16, the third of sixteen")
     return Slice(int(match[1]), int(match[2]))
@@ -123,10 +123,18 @@ def plan_of(source: Source, shards: Sequence[ShardPlan], *, config: PackConfig) 
         fingerprint=source.fingerprint,
         on_error=config.on_error,
         recode=config.recode,
-        transform=config.transform_name,
-        encoder=encoder_version() if config.recode is not None or isinstance(source, FakeSource) else None,
+        transform=None if config.transform is None else config.transform.name,
+        encoder=_encoder(source, config),
         shards=tuple(shards),
     )
+
+
+def _encoder(source: Source, config: PackConfig) -> str | None:
+    """Return the versions of all that writes JPEGs here."""
+    encodes = config.recode is not None or isinstance(source, FakeSource)
+    versions = [encoder_version()] if encodes else []
+    versions += [] if config.transform is None else [config.transform.version]
+    return ", ".join(versions) or None
 
 
 def write_plan(plan: WrittenPlan, path: Path) -> None:
@@ -148,10 +156,10 @@ def write_plan(plan: WrittenPlan, path: Path) -> None:
 
 def read_plan(path: Path) -> WrittenPlan:
     """Read a plan file. Raises: PlanFileError: no plan, of an unknown version, or damaged. OSError."""
+    if path.is_dir():
+        raise PlanFileError(f"{path}: a folder. Name the plan in it, PREFIX{PLAN_SUFFIX}")
     try:
-        document = json.loads(path.read_bytes())
-        if document["format"] != _FORMAT or document["version"] != _VERSION:
-            raise PlanFileError(f"format {document['format']!r} version {document['version']!r} is not known here")
+        document = _document(path.read_bytes())
         recode = document["recode"]
         plan = WrittenPlan(
             prefix=document["prefix"],
@@ -166,10 +174,8 @@ def read_plan(path: Path) -> WrittenPlan:
         _require_sense(plan)
     except PackError as error:
         raise PlanFileError(f"{path}: {error}. Write the plan again (--plan-only)") from error
-    # json goes as deep as the brackets in the file.
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        reason = f"{path}: not a plan ({type(error).__name__}: {error}). Write it with --plan-only"
-        raise PlanFileError(reason) from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise PlanFileError(f"{path}: {_in_words(error)}. Write the plan again (--plan-only)") from error
     return plan
 
 
@@ -180,14 +186,36 @@ def reopen_source(recipe: Mapping[str, object]) -> Source:
     """
     opener = _OPENERS.get(str(recipe.get("kind")))
     if opener is None:
-        raise PlanFileError(f"source of kind {recipe.get('kind')!r}: known are {', '.join(sorted(_OPENERS))}")
+        known = ", ".join(sorted(_OPENERS))
+        raise PlanFileError(
+            f"the plan's source is of kind {recipe.get('kind')!r}, which is not known here: {known} are"
+        )
     try:
         return opener(recipe)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, PackError):
             raise
-        reason = f"the plan's source cannot be opened ({type(error).__name__}: {error}). Write the plan again"
-        raise PlanFileError(reason) from error
+        raise PlanFileError(f"the plan's source: {_in_words(error)}. Write the plan again (--plan-only)") from error
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    """Return the JSON object of a plan. Raises: PlanFileError: it is something else, or of another version."""
+    try:
+        document = json.loads(data)
+    # json goes as deep as the brackets in the file.
+    except (ValueError, RecursionError) as error:
+        raise PlanFileError("not a plan: it is empty" if not data else "not a plan: no JSON") from error
+    kind = document.get("format") if isinstance(document, dict) else None
+    if kind != _FORMAT:
+        raise PlanFileError(f"not a plan but a {kind}" if isinstance(kind, str) and kind else "not a plan")
+    if document.get("version") != _VERSION:
+        raise PlanFileError(f"a plan of version {document.get('version')!r}; {_VERSION} is known here")
+    return dict(document)
+
+
+def _in_words(error: Exception) -> str:
+    """Say what is wrong with a JSON object whose fields were taken for granted."""
+    return f"the field {error} is missing" if isinstance(error, KeyError) else f"a field holds what it cannot: {error}"
 
 
 def _shard(entry: Any, *, prefix: str) -> ShardPlan:
@@ -202,7 +230,8 @@ def _shard(entry: Any, *, prefix: str) -> ShardPlan:
 
 def _require_sense(plan: WrittenPlan) -> None:
     """Raise PlanFileError for a plan that no packing has."""
-    if plan.on_error not in ("stop", "skip") or not isinstance(plan.fingerprint, str):
+    texts = (plan.fingerprint, plan.transform or "", plan.encoder or "")
+    if plan.on_error not in ("stop", "skip") or not all(isinstance(text, str) for text in texts):
         raise PlanFileError("a field holds what it cannot")
     if len({shard.name for shard in plan.shards}) != len(plan.shards) or not plan.shards:
         raise PlanFileError("no shards, or one twice")

@@ -18,7 +18,7 @@ from shardkit.keys import PICTURE_EXTENSIONS
 from shardkit.pictures import decode_rgb, open_picture
 from shardkit.sources.source import SourceSample
 
-__all__ = ["Recode", "encoder_version", "recode_sample"]
+__all__ = ["Recode", "Transform", "encoder_version", "recode_sample"]
 
 # What most tools take that are not told: 2 to 3 times the bytes of 75, and hardly a difference to the original.
 _DEFAULT_QUALITY = 95
@@ -58,24 +58,42 @@ class Recode:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transform:
+    """What is done to the bytes of the JPEG pictures that are not re-encoded.
+
+    ``name``, ``version``: for the plan; equal ones must make equal bytes of equal bytes. ``apply``: picklable; a
+    PictureError says why a picture stays as it is, any other ValueError makes the source an unusable one.
+    """
+
+    name: str
+    version: str
+    apply: Callable[[bytes], bytes]
+
+
 def encoder_version() -> str:
     """Return what decides the bytes of a re-encoded picture: the versions of Pillow and of its libjpeg-turbo."""
     return f"Pillow {PIL.__version__}, libjpeg-turbo {features.version('libjpeg_turbo') or features.version('jpg')}"
 
 
 def recode_sample(
-    sample: SourceSample, recode: Recode | None, *, transform: Callable[[bytes], bytes] | None = None
+    sample: SourceSample,
+    recode: Recode | None,
+    *,
+    transform: Transform | None = None,
+    on_kept: Callable[[str], None] = lambda _: None,
 ) -> SourceSample:
     """Return the sample with its pictures re-encoded where that is asked for; a re-encoded one is a ``jpg``.
 
-    Args: transform: applied to the JPEG pictures that keep their bytes.
-    Raises: SourceError: a picture that does not decode, or that ``transform`` refuses with a ValueError.
+    Args: transform: applied to the JPEG pictures that keep their bytes. on_kept: called with the reason for each
+        picture that it can do nothing with.
+    Raises: SourceError: a picture that does not decode, or that ``transform`` makes an unusable one.
     """
     if recode is None and transform is None:
         return sample
     try:
         members = tuple(
-            _recoded(extension, content, recode=recode, transform=transform)
+            _changed(extension, content, recode=recode, transform=transform, on_kept=on_kept)
             if extension.rpartition(".")[2] in PICTURE_EXTENSIONS
             else (extension, content)
             for extension, content in sample.members
@@ -87,19 +105,37 @@ def recode_sample(
     return SourceSample(sample.key, members, sample.origin)
 
 
-def _recoded(
-    extension: str, content: bytes, *, recode: Recode | None, transform: Callable[[bytes], bytes] | None
+def _changed(
+    extension: str,
+    content: bytes,
+    *,
+    recode: Recode | None,
+    transform: Transform | None,
+    on_kept: Callable[[str], None],
 ) -> tuple[str, bytes]:
     """Return (extension, content) of one picture afterwards."""
-    picture = open_picture(content)
-    is_jpeg = picture.format == "JPEG"
-    longest = max(picture.size)
-    limit = None if recode is None else recode.max_size_px
-    fits = limit is None or longest <= limit
-    if recode is None or (is_jpeg and fits and recode.quality is None):
-        return extension, (transform(content) if is_jpeg and transform is not None else content)
+    if recode is not None:
+        picture = open_picture(content)
+        fits = recode.max_size_px is None or max(picture.size) <= recode.max_size_px
+        if picture.format != "JPEG" or not fits or recode.quality is not None:
+            return _recoded(extension, content, recode=recode)
+    if transform is None:
+        return extension, content
+    try:
+        kind = open_picture(content).format
+        if kind != "JPEG":
+            raise PictureError(f"no JPEG but {kind}")
+        return extension, transform.apply(content)
+    except PictureError as error:
+        on_kept(error.reason)
+        return extension, content
+
+
+def _recoded(extension: str, content: bytes, *, recode: Recode) -> tuple[str, bytes]:
+    """Return (extension, content) of one picture encoded anew."""
     pixels = decode_rgb(content)
-    if limit is not None and longest > limit:
+    limit = recode.max_size_px
+    if limit is not None and max(pixels.size) > limit:
         pixels = pixels.resize(_scaled(pixels.size, limit=limit), Image.Resampling.LANCZOS)
     base = extension.rpartition(".")
     return f"{base[0]}{base[1]}jpg", _encode(pixels, recode)

@@ -1,16 +1,17 @@
 """One shard of a packing as a unit of work: kept where it is there whole, else written, with all that lies beside it.
 
-Owns what of a shard is on disk: the tar, its index, and until the manifest is there the record of what was skipped
-(``<shard>.skipped.json``, format ``shardkit-skipped`` version 1). The record comes first and the index last, so that a
-shard whose index fits was finished.
+Owns what of a shard is on disk: the tar, its index, and until the manifest is there the record of what was skipped or
+kept as it was (``<shard>.skipped.json``, format ``shardkit-skipped`` version 1). The record comes first and the index
+last, so that a shard whose index fits was finished.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardkit.atomic import write_atomically
@@ -22,7 +23,7 @@ from shardkit.packing.layout import ShardPlan
 from shardkit.packing.recode import recode_sample
 from shardkit.packing.writer import ShardWriter
 from shardkit.processes import process_pool
-from shardkit.sources.source import Source
+from shardkit.sources.source import Source, SourceSample
 
 __all__ = ["Finished", "Task", "finished_shard", "remove_shard", "remove_skip_record", "run_tasks"]
 
@@ -32,11 +33,15 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A shard to make, and how. ``keep``: it may be there already, from a packing of the same plan."""
+    """A shard to make, and how. ``keep``: it may be there already, from a packing of the same plan.
+
+    ``check``: find what cannot be used, and write nothing; what would have to be fetched is passed over.
+    """
 
     shard: ShardPlan
     config: PackConfig
-    keep: bool
+    keep: bool = False
+    check: bool = False
 
     @property
     def path(self) -> Path:
@@ -46,10 +51,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What became of a task: the shard, None where there is none, and the sources that could not be used."""
+    """What became of a task: the shard, None where there is none, and the sources that could not be used.
+
+    ``kept``: the pictures that the transform left as they were, counted by reason.
+    """
 
     record: ShardRecord | None
     unusable: tuple[str, ...]
+    kept: Mapping[str, int] = field(default_factory=dict)
 
 
 def run_tasks(source: Source, tasks: Sequence[Task], *, jobs: int) -> Generator[Finished, None, None]:
@@ -76,9 +85,10 @@ def finished_shard(task: Task, *, verify: bool = True) -> Finished | None:
 
     Args: verify: read the shard and compare its checksum with the one on record; else its size alone.
     """
-    unusable = _read_skip_record(task)
-    if unusable is None:
+    on_record = _read_skip_record(task)
+    if on_record is None:
         return None
+    unusable, kept = on_record
     if len(unusable) == len(task.shard.samples) and not task.path.exists():
         return Finished(None, unusable)
     try:
@@ -91,7 +101,7 @@ def finished_shard(task: Task, *, verify: bool = True) -> Finished | None:
     except (OSError, IndexFileError):
         # Not there, or not readable: it is made again, and if that fails too, there is an error that says why.
         return None
-    return Finished(_record(index), unusable)
+    return Finished(_record(index), unusable, kept)
 
 
 def remove_shard(path: Path) -> None:
@@ -119,25 +129,51 @@ def _run_kept(task: Task) -> Finished:
 
 
 def _run(source: Source, task: Task) -> Finished:
+    if task.check:
+        numbers = [number for number in task.shard.samples if source.content_sizes(number) is not None]
+        checked = _Samples(source, numbers, config=task.config)
+        for _ in checked:
+            pass
+        return Finished(None, tuple(checked.unusable))
     finished = finished_shard(task) if task.keep else None
     return finished or _write(source, task)
+
+
+class _Samples:
+    """Samples as they go into a shard, and what became of the others: see :class:`Finished`."""
+
+    def __init__(self, source: Source, numbers: Sequence[int], *, config: PackConfig) -> None:
+        self._source = source
+        self._numbers = numbers
+        self._config = config
+        self.unusable: list[str] = []
+        self.kept: Counter[str] = Counter()
+
+    def __iter__(self) -> Iterator[SourceSample]:
+        config = self._config
+        for number in self._numbers:
+            try:
+                yield recode_sample(
+                    self._source.sample(number), config.recode, transform=config.transform, on_kept=self._keep
+                )
+            except SourceError as error:
+                self.unusable.append(str(error))
+
+    def _keep(self, reason: str) -> None:
+        self.kept[reason] += 1
 
 
 def _write(source: Source, task: Task) -> Finished:
     """Write one shard and its index; none without a usable sample, or with a bad one that is to stop the packing."""
     path, config = task.path, task.config
-    unusable: list[str] = []
+    samples = _Samples(source, task.shard.samples, config=config)
+    unusable = samples.unusable
     try:
         with ShardWriter(path, replace=task.keep) as writer:
-            for number in task.shard.samples:
-                try:
-                    sample = recode_sample(source.sample(number), config.recode, transform=config.transform)
-                except SourceError as error:
-                    unusable.append(str(error))
-                    continue
+            for sample in samples:
                 writer.write_sample(sample.key, sample.members, origin=sample.origin)
-            if config.on_error == "skip":
-                _write_skip_record(task, unusable)
+            if config.on_error == "skip" or not unusable:
+                _write_skip_record(task, unusable, kept=samples.kept)
             if len(unusable) == len(task.shard.samples) or (unusable and config.on_error == "stop"):
                 raise _NothingToWrite
     except _NothingToWrite:
@@ -147,7 +183,7 @@ def _write(source: Source, task: Task) -> Finished:
     except BaseException:
         remove_shard(path)
         raise
-    return Finished(_record(writer.index), tuple(unusable))
+    return Finished(_record(writer.index), tuple(unusable), samples.kept)
 
 
 class _NothingToWrite(Exception):  # noqa: N818  # no error: it leaves the writer without publishing the file
@@ -162,24 +198,31 @@ def _skip_record_of(path: Path) -> Path:
     return path.with_name(path.name + ".skipped.json")
 
 
-def _write_skip_record(task: Task, unusable: Sequence[str]) -> None:
-    """Keep the names of what was skipped beside the shard; nothing skipped, no record."""
-    if not unusable:
+def _write_skip_record(task: Task, unusable: Sequence[str], *, kept: Mapping[str, int]) -> None:
+    """Keep beside the shard what was skipped, and how much was kept as it was; neither, no record."""
+    if not unusable and not kept:
         remove_skip_record(task.path)
         return
-    document = {"format": _FORMAT, "version": _VERSION, "shard": task.shard.name, "skipped": list(unusable)}
+    document = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "shard": task.shard.name,
+        "skipped": list(unusable),
+        "kept": dict(kept),
+    }
     write_atomically(_skip_record_of(task.path), json.dumps(document, indent=1).encode() + b"\n", replace=True)
 
 
-def _read_skip_record(task: Task) -> tuple[str, ...] | None:
-    """Return what an earlier run skipped, () without a record, None for a record that cannot be read."""
+def _read_skip_record(task: Task) -> tuple[tuple[str, ...], Mapping[str, int]] | None:
+    """Return what an earlier run skipped and kept as it was, None for a record that cannot be read."""
     try:
         document = json.loads(_skip_record_of(task.path).read_bytes())
-        skipped = document["skipped"]
+        skipped, kept = document["skipped"], document.get("kept", {})
     except FileNotFoundError:
-        return ()
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return (), {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     known = document.get("format") == _FORMAT and document.get("version") == _VERSION
     fits = known and isinstance(skipped, list) and all(isinstance(line, str) for line in skipped)
-    return tuple(skipped) if fits else None
+    fits = fits and isinstance(kept, dict) and all(type(count) is int for count in kept.values())
+    return (tuple(skipped), kept) if fits else None

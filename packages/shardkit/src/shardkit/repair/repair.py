@@ -32,7 +32,7 @@ from shardkit.tar.gunzip import GZIP_MAGIC
 from shardkit.tar.header import BLOCK_BYTES
 from shardkit.tar.scratch import scratch_file, unpack
 
-__all__ = ["RepairConfig", "RepairReport", "repair_shards"]
+__all__ = ["RepairConfig", "RepairReport", "carry_manifests", "repair_shards"]
 
 _GZIP_SUFFIXES = {".tar.gz": ".tar", ".tgz": ".tar"}
 
@@ -92,16 +92,25 @@ def repair_shards(paths: Sequence[str], config: RepairConfig, *, jobs: int = 1) 
 
 def _targets(paths: Sequence[str], config: RepairConfig) -> list[Path]:
     """Return where each repaired shard goes. Raises: PackError: as :func:`repair_shards`."""
-    targets: dict[Path, str] = {}
-    for path in paths:
-        target = _target(path, config)
-        if target in targets:
-            reason = f"{targets[target]} and {path} would both become {target}"
-            raise PackError(f"{reason}. Repair them into different folders")
-        targets[target] = path
+    targets = [_target(path, config) for path in paths]
+    for path, target in zip(paths, targets, strict=True):
         if config.folder is not None:
             _require_room(path, target, config=config)
-    return list(targets)
+    for target in {target for target in targets if targets.count(target) > 1}:
+        sharing = [path for path, other in zip(paths, targets, strict=True) if other == target]
+        written = [path for path in sharing if _is_written(path, target, config=config)]
+        if len(written) > 1:
+            reason = f"{written[0]} and {written[1]} would both become {target}"
+            raise PackError(f"{reason}. Repair one of them alone, into another folder")
+    return targets
+
+
+def _is_written(path: str, target: Path, *, config: RepairConfig) -> bool:
+    """Tell whether there will be a new shard: reads it, as a dry run does."""
+    if path == "-" or config.copy_good:
+        return True
+    report = _repair_one((path, target, replace(config, dry_run=True)))
+    return report.saved and bool(report.changes)
 
 
 def _target(path: str, config: RepairConfig) -> Path:
@@ -221,22 +230,58 @@ def _plain(path: str, *, folder: Path | None, name: str, stack: ExitStack) -> tu
     return plain, changes
 
 
+def carry_manifests(reports: Sequence[RepairReport], config: RepairConfig) -> tuple[Path, ...]:
+    """Write the manifests of sets that are whole in the new folder now, and return their paths.
+
+    A set is whole where each shard that the manifest beside the old ones lists was written anew, or copied. One that is
+    there stays, unless told to overwrite.
+    Args: reports: of all shards that were repaired together.
+    Raises: OSError.
+    """
+    if config.folder is None or config.dry_run:
+        return ()
+    written = {report.shard: report for report in reports if report.output is not None}
+    carried = []
+    for folder in sorted({Path(shard).parent for shard in written if shard != "-"}):
+        for place, manifest in readable_manifests_in(folder)[0]:
+            new = [written.get(str(folder / shard.name)) for shard in manifest.shards]
+            mended = [report for report in new if report is not None]
+            target = config.folder / place.name
+            if len(mended) < len(new) or (target.exists() and config.on_exists == "fail"):
+                continue
+            lost = [line for report in mended for line in _lost(report)]
+            shards = tuple(_record_of(report) for report in mended)
+            whole = replace(manifest, shards=shards, skipped=(*manifest.skipped, *lost))
+            write_manifest(whole, target, replace=True)
+            carried.append(target)
+    return tuple(carried)
+
+
+def _record_of(report: RepairReport) -> ShardRecord:
+    path = Path(report.output or "")
+    return ShardRecord(path.name, report.num_samples, path.stat().st_size, file_checksum(path))
+
+
+def _lost(report: RepairReport) -> list[str]:
+    """Return in words what a manifest is to say of the members that the repaired shard is without."""
+    return [
+        f"{Path(report.output or '').name}: {change.member or 'bytes'} at byte {change.offset}: {change.message} "
+        f"({change.rule})"
+        for change in report.changes
+        if change.action == "quarantined"
+    ]
+
+
 def _with_manifest(report: RepairReport) -> RepairReport:
     """Bring manifests that list the repaired shard up to date; they name what it has lost."""
     if report.output is None:
         return report
-    path = Path(report.output)
-    record = ShardRecord(path.name, report.num_samples, path.stat().st_size, file_checksum(path))
-    lost = tuple(
-        f"{path.name}: {change.member or 'bytes'} at byte {change.offset}: {change.message} ({change.rule})"
-        for change in report.changes
-        if change.action == "quarantined"
-    )
+    record, lost = _record_of(report), _lost(report)
     for place, _ in _manifests_of(report.output):
         # Another process may repair another shard of the same manifest: what it wrote meanwhile is read again.
         with exclusive(place.parent, name=place.name, wait=True):
             manifest = read_manifest(place)
-            shards = tuple(record if shard.name == path.name else shard for shard in manifest.shards)
+            shards = tuple(record if shard.name == record.name else shard for shard in manifest.shards)
             write_manifest(replace(manifest, shards=shards, skipped=(*manifest.skipped, *lost)), place, replace=True)
     return report
 

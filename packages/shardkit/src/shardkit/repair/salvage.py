@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from shardkit.errors import ShardReadError
+from shardkit.errors import ShardReadError, counted
 from shardkit.tar.byte_source import FileSource
 from shardkit.tar.header import BLOCK_BYTES, HeaderError, padded, parse_header
 from shardkit.tar.walk import Ending, Member, ShardWalk
@@ -97,7 +97,7 @@ def _read_on(file: BinaryIO, found: Salvage, *, start: int, shard: str, number: 
     first = ending.trailing_offset
     following = _find_header(file, first=first, num_bytes=found.num_bytes)
     end = found.num_bytes if following is None else following
-    reason = f"{end - first} bytes behind the end marker"
+    reason = f"{counted(end - first, 'byte')} behind the end marker"
     found.debris.append(Debris(offset=first, size=end - first, rule="WDS006", reason=reason))
     return following, True
 

@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from shardkit.locations import is_command, is_url
-from shardkit.manifest import readable_manifests_in
+from shardkit.manifest import Manifest, readable_manifests_in
 
 __all__ = ["class_names"]
 
 
-def class_names(shards: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the classes, by number, on which all manifests that list one of the local shards agree.
+def class_names(shards: Iterable[str], *, manifests: Iterable[Manifest] = ()) -> tuple[str, ...]:
+    """Return the names of the classes, by number, on which all manifests that list one of the shards agree.
+
+    Args: manifests: those that lie elsewhere; those in the folders of local shards are found.
 
     Returns: () where no manifest lists one, or two manifests differ: a wrong name would be worse than none.
     """
@@ -21,6 +23,7 @@ def class_names(shards: Iterable[str]) -> tuple[str, ...]:
         if shard != "-" and not is_url(shard) and not is_command(shard):
             names_in.setdefault(Path(shard).parent, set()).add(Path(shard).name)
     found = {classes for folder, names in names_in.items() for classes in _classes_in(folder, names)}
+    found |= {manifest.classes for manifest in manifests if manifest.classes}
     return found.pop() if len(found) == 1 else ()
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 
 from shardkit.check.rules import RULES, Finding, Severity
 from shardkit.check.validate import ShardReport
-from shardkit.errors import ReportError, printable
+from shardkit.errors import ReportError, counted, printable
 from shardkit.locations import mask_url, mask_urls
 from shardkit.show.contact_sheet import caption
 from shardkit.show.summary import ShardSummary, combined
@@ -102,7 +102,7 @@ def _groups(findings: Sequence[Finding], *, num_shards: int) -> list[dict[str, o
 
 def _times(found: Sequence[Finding], *, num_shards: int) -> str:
     times = "once" if len(found) == 1 else f"{len(found):,} times"
-    return f"{times} in {len({finding.shard for finding in found}):,} of {num_shards:,} shards"
+    return f"{times} in {len({finding.shard for finding in found}):,} of {counted(num_shards, 'shard', spec=',')}"
 
 
 def _place(finding: Finding) -> str:

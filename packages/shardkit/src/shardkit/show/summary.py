@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from shardkit.check.scan import SampleScan, ShardScan
-from shardkit.errors import PictureError, printable
+from shardkit.errors import PictureError, counted, printable
 from shardkit.keys import PICTURE_EXTENSIONS, picture_extension
 from shardkit.pictures import PictureFacts
 
@@ -106,7 +106,7 @@ def combined(summaries: Sequence[ShardSummary]) -> ShardSummary:
     lengths = [summary.num_bytes for summary in summaries if summary.num_bytes is not None]
     keys = (key for summary in summaries for key in summary.first_keys)
     return ShardSummary(
-        shard=f"{len(summaries)} shards",
+        shard=f"{counted(len(summaries), 'shard')}",
         compressed=any(summary.compressed for summary in summaries),
         samples=sum(summary.samples for summary in summaries),
         whole=sum(summary.whole for summary in summaries),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardkit.errors import PackError, PictureError, SourceError
+from shardkit.errors import PackError, PictureError, SourceError, counted
 from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS
 from shardkit.pictures import open_picture
 from shardkit.seeded import seeded_permutation
@@ -198,7 +198,9 @@ def read_picture(path: Path, *, origin: str, size: int) -> bytes:
             raise SourceError(origin, "not a file")
         picture = path.read_bytes()
         if len(picture) != size:
-            raise SourceError(origin, f"it changed while packing: {size} bytes when listed, {len(picture)} now")
+            raise SourceError(
+                origin, f"it changed while packing: {counted(size, 'byte')} when listed, {len(picture)} now"
+            )
         open_picture(picture)
     except OSError as error:
         raise SourceError(origin, error.strerror or str(error)) from error

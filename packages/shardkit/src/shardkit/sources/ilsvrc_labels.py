@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from shardkit.errors import PackError, printable
+from shardkit.errors import PackError, counted, printable
 
 __all__ = ["read_ground_truth"]
 
@@ -31,7 +31,8 @@ def read_ground_truth(
     by_id = None if synsets is None else _synsets(synsets)
     if len(rows) != len(names):
         raise PackError(
-            f"{ground_truth}: {len(rows)} lines for {len(names)} pictures of the val archive. One of them is not whole"
+            f"{ground_truth}: {counted(len(rows), 'line')} for {counted(len(names), 'picture')} of the val "
+            "archive. One of them is not whole"
         )
     rows = [
         (line, [*words[:-1], _wnid(words[-1], by_id, where=f"{ground_truth}: line {line}")]) for line, words in rows

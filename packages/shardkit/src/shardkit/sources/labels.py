@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardkit.errors import PackError, printable
+from shardkit.errors import PackError, counted, printable
 from shardkit.sources.columns import Int64s
 
 __all__ = ["NO_LABEL", "LabelNumbers", "Labels"]
@@ -70,7 +70,9 @@ class LabelNumbers:
             )
         else:
             if len(texts) > _MAX_CLASSES:
-                raise PackError(f"{len(texts)} classes, such as {printable(texts[0])}: at most {_MAX_CLASSES}")
+                raise PackError(
+                    f"{counted(len(texts), 'class/classes')}, such as {printable(texts[0])}: at most {_MAX_CLASSES}"
+                )
             classes = tuple(sorted(texts))
             place = {text: number for number, text in enumerate(classes)}
             numbers = np.array([place[text] for text in texts], np.int64)

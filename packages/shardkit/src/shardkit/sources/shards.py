@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.errors import PackError, ShardReadError, SourceError
+from shardkit.errors import PackError, ShardReadError, SourceError, counted
 from shardkit.keys import LABEL_EXTENSION
 from shardkit.labels import parse_label
 from shardkit.locations import is_url
@@ -230,7 +230,7 @@ def _choose(
     if selection.share is not None:
         rows = rows.take(choose_share(rows.labels, share=selection.share, seed=selection.seed))
     if not len(rows):
-        raise PackError(f"no sample is left of {len(shards)} shards. Loosen the filters")
+        raise PackError(f"no sample is left of {counted(len(shards), 'shard')}. Loosen the filters")
     if not selection.rekey and (repeated := repeated_key(shards, rows)) is not None:
         raise PackError(f"{repeated}. Give new keys (--rekey), or leave one out (--drop-keys)")
     if selection.shuffle:
@@ -263,7 +263,8 @@ def _mapped(rows: Rows, shards: Sequence[ShardInput], *, relabelling: Relabellin
         lacking = sorted({int(label) for label in rows.labels[~known]})
         more = ", .." if len(lacking) > 10 else ""
         raise PackError(
-            f"{selection.relabel}: {int((~known).sum())} samples have labels that the table lacks: "
+            f"{selection.relabel}: {counted(int((~known).sum()), 'sample has a label/samples have labels')} "
+            "that the table lacks: "
             f"{', '.join(map(str, lacking[:10]))}{more}, first in {shards[rows.shards[first]].location} at byte "
             f"{rows.offsets[first]}. Add them, or leave these samples out (--drop-unmapped)"
         )
@@ -310,13 +311,15 @@ class _Notes:
         lines = list(self._lines)
         for name, path in (("keys", selection.keys), ("drop_keys", selection.drop_keys)):
             if path is not None and (listed := len(read_keys(path))) > (found := self._counts.get(name, 0)):
-                lines.append(f"{path}: {listed - found} of its {listed} keys are in no shard")
+                lines.append(f"{path}: {listed - found} of its {counted(listed, 'key is/keys are')} in no shard")
         if beside := self._counts.get("beside"):
-            lines.append(f"{beside} places in the shards hold members that belong to no sample: they are left out")
+            lines.append(f"{counted(beside, 'place')} in the shards with members that belong to no sample: left out")
         if halves := self._counts.get("halves"):
-            lines.append(f"{halves} samples lack a picture or a label and are packed as they are; see wds validate")
+            lines.append(
+                f"{counted(halves, 'sample')} without a picture or a label, packed as they are; see wds validate"
+            )
         if unread := self._counts.get("unread"):
-            lines.append(f"{unread} pictures cannot be read, so nobody knows their sides: they are left out")
+            lines.append(f"{counted(unread, 'picture')} that cannot be read, so nobody knows the sides: left out")
         return tuple(lines)
 
 
@@ -356,6 +359,8 @@ def _classes(
     if not known:
         return (), _UNKNOWN_ORDER
     if len(known) < len(shards):
-        notes.say(f"{len(shards) - len(known)} of {len(shards)} shards have no manifest: class names are left out")
+        notes.say(
+            f"{len(shards) - len(known)} of {counted(len(shards), 'shard')} have no manifest: class names are left out"
+        )
         return (), _UNKNOWN_ORDER
     return known[0][1].classes, known[0][1].class_order

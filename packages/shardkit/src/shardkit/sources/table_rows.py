@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from shardkit.errors import PackError, printable
+from shardkit.errors import PackError, counted, printable
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -94,7 +94,7 @@ def _read_csv(table: Path, columns: Columns, *, delimiter: str = ",") -> tuple[C
 
 def _csv_row(fields: Sequence[str], header: Sequence[str], *, number: int, columns: Columns) -> Row:
     if len(fields) != len(header):
-        return Row(number, problem=f"{len(fields)} fields, the header has {len(header)}")
+        return Row(number, problem=f"{counted(len(fields), 'field')}, the header has {len(header)}")
     values = dict(zip(header, fields, strict=True))
     return _checked(values, number=number, columns=columns)
 

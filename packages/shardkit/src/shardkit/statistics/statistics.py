@@ -42,6 +42,7 @@ class StatisticsOptions:
 
     ``sample``: decode only so many pictures, drawn by ``seed``; labels and bytes are still those of all samples, and
     duplicates are not looked for. ``num_classes``: labels should be ``range(num_classes)``; None: up to the highest.
+    ``allow_commands``: ``pipe:`` locations are run.
     """
 
     sample: int | None = None
@@ -49,6 +50,7 @@ class StatisticsOptions:
     num_classes: int | None = None
     max_pixels: int = MAX_PIXELS
     jobs: int = 1
+    allow_commands: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +171,13 @@ def _survey(
     on_shard: Callable[[str], None],
 ) -> list[ShardSurvey]:
     tasks = [
-        (location, None if chosen is None else chosen[number], options.max_pixels)
+        (location, None if chosen is None else chosen[number], options.max_pixels, options.allow_commands)
         for number, location in enumerate(locations)
     ]
+    # Another process has no standard input of ours.
+    jobs = 1 if "-" in locations else options.jobs
     surveys = []
-    for location, survey in zip(locations, map_in_order(survey_shard, tasks, jobs=options.jobs), strict=True):
+    for location, survey in zip(locations, map_in_order(survey_shard, tasks, jobs=jobs), strict=True):
         surveys.append(survey)
         on_shard(location)
     return surveys

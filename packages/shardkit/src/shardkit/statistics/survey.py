@@ -62,16 +62,16 @@ class ShardSurvey:
         return self.packed_keys.decode("utf-8", "surrogateescape").split("\0")
 
 
-def survey_shard(task: tuple[str, frozenset[int] | None, int]) -> ShardSurvey:
+def survey_shard(task: tuple[str, frozenset[int] | None, int, bool]) -> ShardSurvey:
     """Read one shard to its end.
 
-    Args: task: its location; the byte offsets of the headers of the pictures to decode, None for all; and the most
-        pixels that a picture may have. One tuple, so that it can be handed to another process.
+    Args: task: its location; the byte offsets of the headers of the pictures to decode, None for all; the most pixels
+        that a picture may have; whether commands are run. One tuple, so that it can be handed to another process.
     """
-    location, chosen, max_pixels = task
+    location, chosen, max_pixels, allow_commands = task
     survey = _Survey(location, chosen=chosen, max_pixels=max_pixels)
     try:
-        with open_source(location) as source:
+        with open_source(location, allow_commands=allow_commands) as source:
             walk = ShardWalk(source, shard=location, want=survey.wants)
             for group in walk_groups(walk, shard=location, on_warning=survey.warnings.append):
                 survey.add(group)

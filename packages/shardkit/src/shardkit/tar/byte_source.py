@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
-from urllib.parse import urlsplit
 
-from shardkit.locations import is_command, is_url, scheme_of
+from shardkit.locations import local_path
 from shardkit.remote.stream import RemoteStream, open_remote
-from shardkit.tar.gunzip import GZIP_MAGIC
+from shardkit.tar.gunzip import GZIP_MAGIC, MAX_UNPACK_RATIO, GunzipStream
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
@@ -43,13 +42,13 @@ class ByteSource(Protocol):
     """Bytes read forward.
 
     ``position`` counts bytes handed out or skipped; ``broken`` says why they ended early; ``num_bytes``: of the file as
-    stored, where that is known.
+    stored, where that is known (of a stream: once its end was met); ``gunzip``: what unpacks it, if any.
     """
 
     position: int
     broken: str | None
-    compressed: bool
     num_bytes: int | None
+    gunzip: GunzipStream | None
 
     def take(self, count: int) -> bytes:
         """Return the next ``count`` bytes, fewer only at the end."""
@@ -76,7 +75,7 @@ class MemorySource:
         self.num_bytes: int | None = len(data)
         self.position = first
         self.broken: str | None = None
-        self.compressed = False
+        self.gunzip: GunzipStream | None = None
 
     def take(self, count: int) -> bytes:
         start = self.position - self._first
@@ -111,7 +110,7 @@ class FileSource:
         self.num_bytes: int | None = num_bytes
         self.position = 0
         self.broken: str | None = None
-        self.compressed = False
+        self.gunzip: GunzipStream | None = None
 
     def take(self, count: int) -> bytes:
         position = self.position
@@ -172,14 +171,15 @@ def _reader_at(file: BinaryIO) -> Callable[[int, int], bytes]:
 class StreamSource:
     """The bytes of a stream that cannot seek: a pipe, standard input, gzip, or what comes from elsewhere.
 
-    Args: remote: where the stream's bytes come from, if it can tell why they ended early.
+    Args: gunzip: what the stream comes out of, where it is gzip. remote: where the stream's bytes come from, if it can
+        tell why they ended early.
     """
 
     def __init__(
         self,
         stream: _Readable,
         *,
-        compressed: bool = False,
+        gunzip: GunzipStream | None = None,
         num_bytes: int | None = None,
         remote: RemoteStream | None = None,
     ) -> None:
@@ -189,7 +189,8 @@ class StreamSource:
         self.num_bytes = num_bytes
         self.position = 0
         self.broken: str | None = None
-        self.compressed = compressed
+        self.gunzip = gunzip
+        self._received = 0
 
     def take(self, count: int) -> bytes:
         pieces, self._returned = [self._returned[:count]], self._returned[count:]
@@ -218,7 +219,7 @@ class StreamSource:
 
     def holds(self, count: int) -> bool:
         # Nobody knows how much a stream unpacks to.
-        return self.compressed or self.num_bytes is None or self.position + count <= self.num_bytes
+        return self.gunzip is not None or self.num_bytes is None or self.position + count <= self.num_bytes
 
     def _read(self, count: int) -> bytes:
         try:
@@ -227,10 +228,21 @@ class StreamSource:
             self.broken, piece = "the gzip stream ends early", b""
         except (gzip.BadGzipFile, zlib.error) as error:
             self.broken, piece = f"the gzip stream is damaged ({error})", b""
-        if not piece and self._remote is not None and self._remote.failure is not None:
+        self._received += len(piece)
+        if not piece:
+            self._end()
+        return piece
+
+    def _end(self) -> None:
+        """Note how long the stream was, and why it did not go on."""
+        gunzip = self.gunzip
+        if gunzip is not None and gunzip.over_limit:
+            self.broken = gunzip.excess
+        elif self._remote is not None and self._remote.failure is not None:
             # It says more than what gzip makes of it.
             self.broken = self._remote.failure
-        return piece
+        elif self.num_bytes is None and (gunzip is None or gunzip.at_end):
+            self.num_bytes = self._received if gunzip is None else gunzip.packed_bytes
 
 
 class _Borrowed(io.RawIOBase):
@@ -252,33 +264,30 @@ class _Borrowed(io.RawIOBase):
 
 
 @contextmanager
-def open_source(location: Path | str, *, allow_commands: bool = False) -> Iterator[ByteSource]:
+def open_source(
+    location: Path | str, *, allow_commands: bool = False, max_unpack_ratio: int = MAX_UNPACK_RATIO
+) -> Iterator[ByteSource]:
     """Open a shard's bytes: a local path, ``-`` for standard input, a URL, or a command (``pipe:cat a.tar``).
 
-    Gzip is unpacked on the way. Args: allow_commands: run a command; the caller was told to.
+    Gzip is unpacked on the way.
+    Args: allow_commands: run a command; the caller was told to. max_unpack_ratio: gzip that unpacks to more than that
+        many times its size, and to more than 256 MiB, is read no further.
     Raises: OSError: the file cannot be opened. RemoteError: nothing can be read from the URL, or commands are not
         allowed.
     """
     place = str(location)
     if place == "-":
-        yield stream_source(sys.stdin.buffer)
-    elif is_command(place) or (is_url(place) and scheme_of(place) != "file"):
+        yield stream_source(sys.stdin.buffer, max_unpack_ratio=max_unpack_ratio)
+    elif (path := local_path(place)) is None:
         with open_remote(place, allow_commands=allow_commands) as remote:
-            yield _unpacked(remote, num_bytes=remote.num_bytes, remote=remote)
+            yield _unpacked(remote, num_bytes=remote.num_bytes, remote=remote, max_ratio=max_unpack_ratio)
     else:
-        with _open_file(_path_of(place) if is_url(place) else location) as source:
+        with _open_file(path, max_ratio=max_unpack_ratio) as source:
             yield source
 
 
-def _path_of(url: str) -> str:
-    # Imported on use: HTTP and e-mail come with it, a tenth of the time in which a process starts.
-    from urllib.request import url2pathname
-
-    return url2pathname(urlsplit(url).path)
-
-
 @contextmanager
-def _open_file(path: Path | str) -> Iterator[ByteSource]:
+def _open_file(path: Path | str, *, max_ratio: int) -> Iterator[ByteSource]:
     with open(path, "rb", buffering=0) as file:
         status = os.fstat(file.fileno())
         # Only these have a length: no pipe, no device, no file that the system makes up on reading.
@@ -291,21 +300,20 @@ def _open_file(path: Path | str) -> Iterator[ByteSource]:
                 yield source
                 return
             file.seek(0)
-        yield _unpacked(file, num_bytes=num_bytes, remote=None)
+        yield _unpacked(file, num_bytes=num_bytes, remote=None, max_ratio=max_ratio)
 
 
-def stream_source(stream: BinaryIO) -> StreamSource:
+def stream_source(stream: BinaryIO, *, max_unpack_ratio: int = MAX_UNPACK_RATIO) -> StreamSource:
     """Return the bytes of a binary stream, unpacked where they are gzip. The stream is read, never closed."""
-    return _unpacked(stream, num_bytes=None, remote=None)
+    return _unpacked(stream, num_bytes=None, remote=None, max_ratio=max_unpack_ratio)
 
 
-def _unpacked(stream: _Readable, *, num_bytes: int | None, remote: RemoteStream | None) -> StreamSource:
+def _unpacked(stream: _Readable, *, num_bytes: int | None, remote: RemoteStream | None, max_ratio: int) -> StreamSource:
     ahead = b""
     # A pipe may hand out a single byte at a time.
     while len(ahead) < len(GZIP_MAGIC) and (piece := stream.read(len(GZIP_MAGIC) - len(ahead))):
         ahead += piece
-    buffered = io.BufferedReader(_Borrowed(stream, ahead=ahead), _PIECE_BYTES)
-    if ahead == GZIP_MAGIC:
-        unpacked = gzip.GzipFile(fileobj=buffered, mode="rb")
-        return StreamSource(unpacked, compressed=True, num_bytes=num_bytes, remote=remote)
-    return StreamSource(buffered, num_bytes=num_bytes, remote=remote)
+    borrowed = _Borrowed(stream, ahead=ahead)
+    gunzip = GunzipStream(borrowed, max_ratio=max_ratio) if ahead == GZIP_MAGIC else None
+    buffered = io.BufferedReader(borrowed if gunzip is None else gunzip, _PIECE_BYTES)
+    return StreamSource(buffered, gunzip=gunzip, num_bytes=num_bytes, remote=remote)

@@ -31,7 +31,7 @@ class HashingSource:
         self._hashed = source.position
         self.position = source.position
         self.broken = source.broken
-        self.compressed = source.compressed
+        self.gunzip = source.gunzip
         self.num_bytes = source.num_bytes
 
     def take(self, count: int) -> bytes:

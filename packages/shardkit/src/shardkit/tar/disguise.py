@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from shardkit.errors import printable
+from shardkit.errors import counted, printable
 from shardkit.tar.header import BLOCK_BYTES, HeaderError, parse_header
 
 __all__ = ["describe_foreign"]
@@ -41,7 +41,9 @@ def describe_foreign(head: bytes, cause: str) -> tuple[str, str]:
     tar_at = _first_tar(head)
     text = _readable(head[: tar_at or len(head)])
     if tar_at:
-        reason = f"not a tar: {tar_at} bytes are in front of the first header, beginning with '{text}'"
+        reason = (
+            f"not a tar: {counted(tar_at, 'byte is/bytes are')} in front of the first header, beginning with '{text}'"
+        )
         return reason, f"A command wrote text to stdout in front of the tar; `tail -c +{tar_at + 1}` cuts it off"
     if len(text) >= min(16, len(head)):
         return f"not a tar: text beginning with '{text}'", "A command may have written text to stdout; fetch it again"

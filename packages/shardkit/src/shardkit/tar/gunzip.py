@@ -8,12 +8,13 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
-__all__ = ["GZIP_MAGIC", "MAX_UNPACK_RATIO", "GunzipStream", "unpacks_too_far"]
+__all__ = ["GZIP_MAGIC", "MAX_UNPACK_RATIO", "GunzipStream", "unpack_up_to_damage", "unpacks_too_far"]
 
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -29,23 +30,49 @@ def unpacks_too_far(unpacked_bytes: int, *, packed_bytes: int, max_ratio: int = 
     return unpacked_bytes > max(_MIN_SUSPECT_BYTES, max_ratio * packed_bytes)
 
 
-class GunzipStream(io.RawIOBase):
-    """The unpacked bytes of a gzip file. The file is read, never closed.
+def unpack_up_to_damage(unpacker: zlib._Decompress, data: bytes) -> Iterator[bytes]:
+    """Unpack byte by byte what lies in front of the damage: of a piece with damage in it, zlib hands out nothing."""
+    for value in data:
+        try:
+            yield unpacker.decompress(bytes((value,)))
+        except zlib.error:
+            return
 
-    ``num_members``: begun so far. ``packed_bytes``, ``unpacked_bytes``: so far. ``over_limit``: reading ended, since
-    more than 256 MiB and more than ``max_ratio`` times the packed bytes came out.
-    Raises: EOFError: the file ends early. zlib.error, gzip.BadGzipFile: it is damaged.
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes | None: ...
+
+
+class GunzipStream(io.RawIOBase):
+    """The unpacked bytes of a gzip file or stream, which is read, never closed.
+
+    ``num_members``: begun so far. ``packed_bytes``, ``unpacked_bytes``: so far. ``at_end``: the file had no more bytes.
+    ``over_limit``: reading ended, since more than 256 MiB and more than ``max_ratio`` times the packed bytes came out.
+    Raises: EOFError: the file ends early. zlib.error, gzip.BadGzipFile: it is damaged. All before that was handed out.
     """
 
-    def __init__(self, file: BinaryIO, *, max_ratio: int = MAX_UNPACK_RATIO) -> None:
+    def __init__(self, file: _Readable, *, max_ratio: int = MAX_UNPACK_RATIO) -> None:
         self._file = file
         self._max_ratio = max_ratio
         self._packed = b""
         self._member: zlib._Decompress | None = None
+        # Where damage was met: what is still to be handed out, and the error behind it.
+        self._rest = b""
+        self._damage: zlib.error | None = None
         self.num_members = 0
         self.packed_bytes = 0
         self.unpacked_bytes = 0
+        self.at_end = False
         self.over_limit = False
+
+    @property
+    def excess(self) -> str:
+        """What is over the limit, in words."""
+        ratio = self.unpacked_bytes // max(self.packed_bytes, 1)
+        return (
+            f"{self.packed_bytes} bytes unpack to {self.unpacked_bytes} and more, {ratio} times as many: reading "
+            "stopped there"
+        )
 
     def readable(self) -> bool:
         """Tell that this can be read."""
@@ -54,18 +81,32 @@ class GunzipStream(io.RawIOBase):
     def readinto(self, buffer: Buffer) -> int:
         """Fill the buffer as far as one step of unpacking goes, and return the number of bytes; 0 at the end."""
         view = memoryview(buffer).cast("B")
-        while not self.over_limit and (member := self._current()) is not None:
-            if not self._packed and not self._refill():
-                raise EOFError("the file ends within a gzip member")
-            piece = member.decompress(self._packed, len(view))
-            self._packed = member.unused_data if member.eof else member.unconsumed_tail
-            if member.eof:
-                self._member = None
+        while not self.over_limit and (piece := self._rest[: len(view)] or self._unpack(len(view))) is not None:
+            self._rest = self._rest[len(piece) :]
             if piece:
                 self._count(len(piece))
                 view[: len(piece)] = piece
                 return len(piece)
         return 0
+
+    def _unpack(self, count: int) -> bytes | None:
+        """Unpack on, to no more than so many bytes; None at the end of the file."""
+        if self._damage is not None:
+            raise self._damage
+        if (member := self._current()) is None:
+            return None
+        if not self._packed and not self._refill():
+            raise EOFError("the file ends within a gzip member")
+        before = member.copy()
+        try:
+            piece = member.decompress(self._packed, count)
+        except zlib.error as error:
+            self._damage, self._rest = error, b"".join(unpack_up_to_damage(before, self._packed))
+            return b""
+        self._packed = member.unused_data if member.eof else member.unconsumed_tail
+        if member.eof:
+            self._member = None
+        return piece
 
     def _current(self) -> zlib._Decompress | None:
         """Return the member that is being unpacked, or the next; None at the end of the file."""
@@ -90,8 +131,9 @@ class GunzipStream(io.RawIOBase):
         return bool(self._packed)
 
     def _more(self) -> bytes:
-        packed = self._file.read(_PIECE_BYTES)
+        packed = self._file.read(_PIECE_BYTES) or b""
         self.packed_bytes += len(packed)
+        self.at_end = not packed
         return packed
 
     def _count(self, num_bytes: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from shardkit.errors import ShardReadError, printable
+from shardkit.errors import ShardReadError, counted, printable
 from shardkit.keys import LABEL_EXTENSION, SampleKey, is_part_of_sample, picture_extension, split_name
 from shardkit.tar.byte_source import MemorySource, stream_source
 from shardkit.tar.header import BLOCK_BYTES, HeaderError, parse_header
@@ -163,10 +163,12 @@ def _require_ending(ending: Ending | None, *, shard: str, num_samples: int, on_w
     Raises: ShardReadError: another archive follows (WDS007).
     """
     if ending is not None and ending.next_archive:
-        reason = f"{num_samples} samples, then another archive at byte {ending.trailing_offset}"
+        reason = f"{counted(num_samples, 'sample')}, then another archive at byte {ending.trailing_offset}"
         raise ShardReadError(shard, reason, rule="WDS007", remedy="Split the file at that byte, or pack it again")
     if ending is not None and not ending.zero_blocks:
-        on_warning(f"{shard}: {num_samples} samples, end-of-archive marker missing: the file may be cut (WDS005)")
+        on_warning(
+            f"{shard}: {counted(num_samples, 'sample')}, end-of-archive marker missing: the file may be cut (WDS005)"
+        )
 
 
 class ShardFile:
@@ -202,7 +204,7 @@ class ShardFile:
         Raises: ShardReadError: the bytes there are not the members of exactly one sample.
         """
         if offset < 0 or size <= 0 or offset + size > self.num_bytes:
-            reason = f"the file has {self.num_bytes} bytes, the sample's are {size} from there"
+            reason = f"the file has {counted(self.num_bytes, 'byte')}, the sample's are {size} from there"
             raise _stale(self.shard, reason, offset=offset)
         data = _read_all(self._open_descriptor(), size=size, offset=offset)
         return parse_sample(data, offset=offset, shard=self.shard)

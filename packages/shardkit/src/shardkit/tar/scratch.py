@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shardkit.atomic import remove_leftovers, unfinished_file
-from shardkit.tar.gunzip import GZIP_MAGIC, MAX_UNPACK_RATIO, unpacks_too_far
+from shardkit.tar.gunzip import GZIP_MAGIC, MAX_UNPACK_RATIO, unpack_up_to_damage, unpacks_too_far
 
 __all__ = ["scratch_file", "unpack"]
 
@@ -75,7 +75,7 @@ def _unpack_member(stream: BinaryIO, file: BinaryIO, *, first: bytes) -> tuple[s
         try:
             file.write(unpacker.decompress(data, _OUTPUT_BYTES))
         except zlib.error as error:
-            _unpack_up_to_damage(before, data, file=file)
+            file.writelines(unpack_up_to_damage(before, data))
             return f"the gzip stream is damaged ({error})", b""
         if unpacks_too_far(file.tell() - start, packed_bytes=packed_bytes):
             return f"gzip that unpacks to more than {MAX_UNPACK_RATIO} times its size, unpacked no further", b""
@@ -84,12 +84,3 @@ def _unpack_member(stream: BinaryIO, file: BinaryIO, *, first: bytes) -> tuple[s
             data = stream.read(_PIECE_BYTES)
             packed_bytes += len(data)
     return None, unpacker.unused_data + data
-
-
-def _unpack_up_to_damage(unpacker: zlib._Decompress, data: bytes, *, file: BinaryIO) -> None:
-    """Unpack byte by byte: of a piece with damage in it, zlib hands out nothing."""
-    for value in data:
-        try:
-            file.write(unpacker.decompress(bytes((value,))))
-        except zlib.error:
-            return

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from shardkit.errors import ShardReadError
+from shardkit.errors import ShardReadError, counted
 from shardkit.tar.byte_source import ByteSource
 from shardkit.tar.disguise import describe_foreign
 from shardkit.tar.header import (
@@ -133,7 +133,13 @@ class ShardWalk:
         if self._on_damage is None:
             raise error
         self._on_damage(error)
-        return error.rule == "WDS003" and self._seek_header()
+        if error.rule != "WDS003":
+            return False
+        if self._seek_header():
+            return True
+        if self._source.broken is not None:
+            self._on_damage(self._error(self._source.broken, "WDS002", offset=None))
+        return False
 
     def _other_member(self, block: bytes, header_offset: int) -> tuple[Member, bytes | None] | None:
         """Return the next whole member, of any kind, from its first block; None at the end of the archive."""
@@ -240,7 +246,10 @@ class ShardWalk:
 
     def _cut(self, member: Member) -> ShardReadError:
         """Return the error of a member whose content ends where the source stands."""
-        reason = f"cut at byte {self._source.position}: the member needs {member.size} bytes from byte {member.offset}"
+        reason = (
+            f"cut at byte {self._source.position}: the member needs {counted(member.size, 'byte')} from "
+            f"byte {member.offset}"
+        )
         return self._error(self._broken(reason), "WDS002", offset=member.header_offset, member=member.name)
 
     def _seek_behind(self, member: Member) -> int:
@@ -250,7 +259,8 @@ class ShardWalk:
         """
         if self._seek_header():
             reason = (
-                f"the size field says {member.size} bytes, which is beyond the end of the file, yet the next header is "
+                f"the size field says {counted(member.size, 'byte')}, which is beyond the end of the file, yet "
+                "the next header is "
                 f"at byte {self._source.position}"
             )
             raise self._error(reason, "WDS003", offset=member.header_offset, member=member.name)
@@ -258,7 +268,7 @@ class ShardWalk:
 
     def _extension(self, header: Header) -> bytes:
         if header.size > _MAX_EXTENSION_BYTES:
-            reason = f"an extended header of {header.size} bytes; at most {_MAX_EXTENSION_BYTES} are read"
+            reason = f"an extended header of {counted(header.size, 'byte')}; at most {_MAX_EXTENSION_BYTES} are read"
             raise self._error(reason, "WDS003", offset=self._source.position - BLOCK_BYTES)
         offset = self._source.position
         content = self._source.take(header.size)
@@ -341,4 +351,8 @@ class ShardWalk:
     def _error(
         self, reason: str, rule: str, *, offset: int | None, member: str | None = None, remedy: str = _REPACK
     ) -> ShardReadError:
+        gunzip = self._source.gunzip
+        if rule == "WDS002" and gunzip is not None and gunzip.over_limit:
+            # Nothing is cut: it was read no further.
+            reason, rule, remedy = gunzip.excess, "WDS014", "See who made the file"
         return ShardReadError(self._shard, reason, rule=rule, member=member, offset=offset, remedy=remedy)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from shardkit.check.rules.rule import Hit, more_of, rule
 from shardkit.check.scan import SampleScan, ShardScan
-from shardkit.errors import printable
+from shardkit.errors import counted, printable
 from shardkit.keys import LABEL_EXTENSION, PICTURE_EXTENSIONS, picture_extension
 
 __all__: list[str] = []
@@ -30,7 +30,7 @@ def parts_apart(scan: ShardScan) -> Iterator[Hit]:
         return
     apart = [sample for sample in scan.samples.values() if sample.num_places > 1]
     second = next(part for part in apart[0].parts if part.header_offset != apart[0].parts[0].header_offset)
-    message = f"parts of one sample are not side by side: {len(apart)} of {len(scan.samples)} keys"
+    message = f"parts of one sample are not side by side: {len(apart)} of {counted(len(scan.samples), 'key')}"
     yield Hit(f"{message}, first {printable(second.name)}", second.name, second.header_offset)
 
 
@@ -80,7 +80,7 @@ def hidden_members(scan: ShardScan) -> Iterator[Hit]:
     """Members whose names begin with a dot."""
     if scan.hidden:
         first = scan.hidden[0]
-        message = f"{scan.hidden.num_seen} hidden members ignored ({scan.apple_doubles} AppleDouble)"
+        message = f"{counted(scan.hidden.num_seen, 'hidden member')} ignored ({scan.apple_doubles} AppleDouble)"
         yield Hit(message, first.name, first.header_offset)
 
 
@@ -112,7 +112,7 @@ def files_beside(scan: ShardScan) -> Iterator[Hit]:
     if scan.beside:
         names = ", ".join(printable(member.name) for member in scan.beside[:_NAMED])
         first = scan.beside[0]
-        yield Hit(f"{scan.beside.num_seen} other members: {names}", first.name, first.header_offset)
+        yield Hit(f"{counted(scan.beside.num_seen, 'other member')}: {names}", first.name, first.header_offset)
 
 
 @rule(
@@ -161,7 +161,10 @@ def case_clash(scan: ShardScan) -> Iterator[Hit]:
     clashes = [sample for key, sample in scan.samples.items() if first.setdefault(key.casefold(), key) != key]
     if clashes:
         other = first[clashes[0].key.casefold()]
-        message = f"{len(clashes)} keys differ from another in case alone, first from '{printable(other)}'"
+        message = (
+            f"{counted(len(clashes), 'key differs/keys differ')} from another in case alone, first from "
+            f"'{printable(other)}'"
+        )
         yield Hit(message, clashes[0].key, clashes[0].parts[0].header_offset)
 
 
@@ -203,7 +206,10 @@ def parts_out_of_order(scan: ShardScan) -> Iterator[Hit]:
     if out:
         names = [part.extension for part in out[0].parts]
         first = ", ".join(usual[tuple(sorted(names))])
-        message = f"{len(out)} samples have their parts in another order: {', '.join(names)}, not {first}"
+        message = (
+            f"{counted(len(out), 'sample has its/samples have their')} parts in another order: "
+            f"{', '.join(names)}, not {first}"
+        )
         yield Hit(printable(message), out[0].key, out[0].parts[0].header_offset)
 
 
@@ -221,7 +227,10 @@ def several_pictures(scan: ShardScan) -> Iterator[Hit]:
         return
     found = [s for s in scan.samples.values() if len(s.parts) > 2 and len(s.extensions & _PICTURES) > 1]
     if found:
-        message = f"{len(found)} samples have several pictures: {', '.join(sorted(found[0].extensions & _PICTURES))}"
+        message = (
+            f"{counted(len(found), 'sample has/samples have')} several pictures: "
+            f"{', '.join(sorted(found[0].extensions & _PICTURES))}"
+        )
         yield Hit(message, found[0].key, found[0].parts[0].header_offset)
 
 

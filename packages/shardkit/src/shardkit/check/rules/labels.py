@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from shardkit.check.rules.rule import Hit, declare, rule
 from shardkit.check.scan import SampleScan, ShardScan
+from shardkit.errors import counted
 from shardkit.keys import LABEL_EXTENSION
 from shardkit.labels import is_plain_label
 
@@ -96,7 +97,8 @@ def labels_in_runs(scan: ShardScan) -> Iterator[Hit]:
     expected = len(labels) - sum(count * count for count in counts.values()) / len(labels)
     if 2 * changes < expected:
         yield Hit(
-            f"the label changes {changes} times in {len(labels)} samples, {expected:.0f} times if they were mixed"
+            f"the label changes {counted(changes, 'time')} in {counted(len(labels), 'sample')}, {expected:.0f} "
+            "times if they were mixed"
         )
 
 
@@ -119,7 +121,7 @@ def label_not_plain(scan: ShardScan) -> Iterator[Hit]:
         if sample.label is not None and sample.label_content is not None and not is_plain_label(sample.label_content)
     ]
     if found:
-        message = f"{len(found)} labels are not plain digits, first {found[0].label_content!r}"
+        message = f"{counted(len(found), 'label is/labels are')} not plain digits, first {found[0].label_content!r}"
         yield Hit(message, *_label_place(found[0]))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from shardkit.check.rules.rule import Hit, declare, rule
 from shardkit.check.scan import ShardScan
-from shardkit.errors import printable
+from shardkit.errors import counted, printable
 from shardkit.index.shard_index import ShardIndex
 
 __all__: list[str] = []
@@ -40,11 +40,11 @@ def differs_from_manifest(scan: ShardScan) -> Iterator[Hit]:
     if record is None:
         return
     if scan.num_bytes is not None and scan.num_bytes != record.num_bytes:
-        yield Hit(f"{scan.num_bytes} bytes, the manifest says {record.num_bytes}")
+        yield Hit(f"{counted(scan.num_bytes, 'byte')}, the manifest says {record.num_bytes}")
     elif scan.checksum is not None and scan.checksum != record.checksum:
         yield Hit(f"checksum {scan.checksum}, the manifest says {record.checksum}")
     if len(scan.samples) != record.num_samples:
-        yield Hit(f"{len(scan.samples)} samples, the manifest says {record.num_samples}")
+        yield Hit(f"{counted(len(scan.samples), 'sample')}, the manifest says {record.num_samples}")
 
 
 @rule(
@@ -92,18 +92,20 @@ def shard_gone(scan: ShardScan) -> Iterator[Hit]:
     gone = scan.expected.gone
     if gone:
         names = ", ".join(gone[:_NAMED]) + (f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else "")
-        yield Hit(f"{len(gone)} shards of the manifest are not in the folder: {names}")
+        yield Hit(
+            f"{counted(len(gone), 'shard of the manifest is/shards of the manifest are')} not in the folder: {names}"
+        )
 
 
 def _difference(scan: ShardScan, index: ShardIndex) -> str | None:
     """Return the first thing in which the index differs from the shard, None where it fits."""
     if scan.num_bytes is not None and scan.num_bytes != index.num_bytes:
-        return f"the index is of a file of {index.num_bytes} bytes, this one has {scan.num_bytes}"
+        return f"the index is of a file of {counted(index.num_bytes, 'byte')}, this one has {scan.num_bytes}"
     if scan.checksum is not None and scan.checksum != index.checksum:
         return f"the index is of a file with the checksum {index.checksum}, this one has {scan.checksum}"
     samples = list(scan.samples.values())
     if len(samples) != index.num_samples:
-        return f"the index has {index.num_samples} samples, the shard {len(samples)}"
+        return f"the index has {counted(index.num_samples, 'sample')}, the shard {len(samples)}"
     offsets = np.array([sample.parts[0].header_offset for sample in samples], np.int64)
     for row in np.flatnonzero(offsets != index.offsets)[:1]:
         return f"the index has sample {row} at byte {index.offsets[row]}, the shard at {offsets[row]}"

@@ -21,16 +21,18 @@ declare(
     title="Keys are in several shards.",
     effect="Samples can no longer be told apart by key; readers that join parts by key mix them up.",
     remedy="Give every sample of a dataset its own key",
-    explanation="Two shards of one set have samples of the same key. Here they stay two samples.",
+    explanation="Two shards of one set have samples of the same key. Here they stay two samples. A set is what a "
+    "manifest lists, else the shards whose names differ in numbers alone.",
 )
 declare(
     "WDS055",
     "error",
     title="A picture is in the training set and in the validation set.",
     effect="Validation measures what was learnt by heart: the accuracy is too high.",
-    remedy="Drop the picture from one of the two sets",
+    remedy="Drop it from one of the two sets",
     explanation="The same picture, byte by byte (by XXH3 hash of 128 bits), is in both: in the shards given and in "
-    "those of --against, or in shards whose manifests name different splits.",
+    "those of --against, or in shards whose manifests, or names where there are none, say different splits. Where the "
+    "same files are in both sets, that is told once.",
 )
 declare(
     "WDS056",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from shardkit.check.rules.rule import Check, Hit, declare, more_of, rule
 from shardkit.check.scan import ShardScan
-from shardkit.errors import printable
+from shardkit.errors import counted, printable
 
 __all__: list[str] = []
 
@@ -95,7 +95,7 @@ def end_marker_missing(scan: ShardScan) -> Iterator[Hit]:
     if scan.ending is not None and not scan.ending.zero_blocks and scan.expected.end_marker:
         recorded = scan.expected.record
         if recorded is None or recorded.num_samples != len(scan.samples):
-            yield Hit(f"{len(scan.samples)} samples, end-of-archive marker missing: the file may be cut")
+            yield Hit(f"{counted(len(scan.samples), 'sample')}, end-of-archive marker missing: the file may be cut")
 
 
 @rule(
@@ -108,8 +108,9 @@ def end_marker_missing(scan: ShardScan) -> Iterator[Hit]:
 def data_after_end(scan: ShardScan) -> Iterator[Hit]:
     """Bytes that are not zeros follow the end marker."""
     if scan.ending is not None and scan.ending.trailing_bytes:
-        message = f"{scan.ending.trailing_bytes} bytes after the end marker that are not zeros"
-        yield Hit(message, offset=scan.ending.trailing_offset)
+        number = scan.ending.trailing_bytes
+        noun = "byte after the end marker that is not zero/bytes after the end marker that are not zeros"
+        yield Hit(counted(number, noun), offset=scan.ending.trailing_offset)
 
 
 @rule(
@@ -123,7 +124,9 @@ def data_after_end(scan: ShardScan) -> Iterator[Hit]:
 def another_archive(scan: ShardScan) -> Iterator[Hit]:
     """Further archives follow in the same file, as `cat a.tar b.tar` makes them."""
     for offset, num_samples in scan.following:
-        message = f"{len(scan.samples)} samples, then another archive at byte {offset} with {num_samples} more"
+        message = (
+            f"{counted(len(scan.samples), 'sample')}, then another archive at byte {offset} with {num_samples} more"
+        )
         yield Hit(message, offset=offset)
     if scan.following.num_seen > len(scan.following):
         yield Hit(f"{scan.following.num_seen - len(scan.following)} more archives follow")
@@ -149,7 +152,7 @@ declare(
 )
 def no_samples(scan: ShardScan) -> Iterator[Hit]:
     """A whole tar without a sample."""
-    if not scan.samples and not scan.damage_counts and scan.unpack_limit is None:
+    if not scan.samples and not scan.damage_counts:
         yield Hit("0 samples")
 
 
@@ -209,21 +212,28 @@ def short_end_marker(scan: ShardScan) -> Iterator[Hit]:
         yield Hit("the end marker is one zero block, not two")
 
 
-@rule(
+declare(
     "WDS014",
     "error",
+    title="The gzip file unpacks to far more than pictures do.",
     effect="Unpacking it fills the disk or the memory, or takes for ever.",
     remedy="See who made the file; if it is right as it is, raise --max-unpack-ratio",
-    explanation="A gzip file unpacked to more than 256 MiB and to more than --max-unpack-ratio times its packed bytes "
-    "(100; shards of pictures have 1.0 to 1.1). It was read no further, so what follows was not checked. Local files "
-    "only: of a stream the length is not known.",
+    explanation="A gzip file or stream unpacked to more than 256 MiB and to more than --max-unpack-ratio times its "
+    "packed bytes (100; shards of pictures have 1.0 to 1.1). It was read no further, so what follows was not checked.",
+    check=_damage("WDS014"),
 )
-def unpacks_to_too_much(scan: ShardScan) -> Iterator[Hit]:
-    """The gzip file unpacks to far more than pictures do."""
-    if scan.unpack_limit is not None:
-        packed, unpacked = scan.unpack_limit
-        ratio = unpacked // max(packed, 1)
-        yield Hit(f"{packed} bytes unpack to {unpacked} and more, {ratio} times as many: reading stopped there")
+
+
+declare(
+    "WDS016",
+    "error",
+    title="The shard is too large to be checked.",
+    effect="Tools that list a shard's samples in memory fail on it, as indexing it may.",
+    remedy="Split it into shards of fewer samples",
+    explanation="The names and places of its members would fill more than 3 GiB of memory: more than three million "
+    "members, or very long names. It was read no further, so what follows was not checked.",
+    check=_damage("WDS016"),
+)
 
 
 @rule(
@@ -232,7 +242,7 @@ def unpacks_to_too_much(scan: ShardScan) -> Iterator[Hit]:
     effect="A reader that knows one member only stops at its end and never sees the rest.",
     remedy="Pack it as one gzip member, or unpack it with gunzip",
     explanation="gzip files can be joined, as bgzip and `cat a.gz b.gz` do; Python, gunzip and most others read on, "
-    "some browsers and libraries do not. Counted in local files.",
+    "some browsers and libraries do not.",
 )
 def several_gzip_members(scan: ShardScan) -> Iterator[Hit]:
     """The gzip file has several members."""
