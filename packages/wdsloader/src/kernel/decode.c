@@ -167,7 +167,7 @@ static enum kernel_status make_room(struct job *job) {
     if (status != KERNEL_DONE)
         return status;
     size_t length = 3 * (size_t)crop->out_width;
-    job->row = calloc((size_t)job->jpeg.output_width + (size_t)job->across.taps, 4);
+    job->row = calloc((size_t)job->jpeg.output_width + (size_t)job->across.taps + 1, 4);
     job->ring = malloc((size_t)job->down.taps * length);
     job->rows = malloc((size_t)job->down.taps * sizeof *job->rows);
     job->sums = malloc(length * sizeof *job->sums);
@@ -182,8 +182,7 @@ static int write_rows(struct job *job, int done, int last) {
     for (; done < down->size && down->first[done] + down->count[done] - 1 <= last; done++) {
         for (int j = 0; j < down->count[done]; j++)
             job->rows[j] = job->ring + (size_t)((down->first[done] + j) % down->taps) * length;
-        blend_rows(down->weights + (size_t)done * down->taps, job->rows, down->count[done], job->sums,
-                   crop->out + (size_t)done * length, length);
+        blend_rows(down, done, job->rows, job->sums, crop->out + (size_t)done * length, length);
     }
     return done;
 }
@@ -196,15 +195,18 @@ static enum kernel_status unpack(struct job *job) {
     JDIMENSION width = (JDIMENSION)min_int((int)jpeg->output_width, box.right + MARGIN) - left;
     if (width < jpeg->output_width)
         jpeg_crop_scanline(jpeg, &left, &width);
-    const uint8_t *row = job->row + 4 * ((size_t)box.left - left);
+    /* Where a row begins at a multiple of 16 bytes, libjpeg-turbo writes it past the caches, and reading it waits for
+     * the memory: a quarter of the time of a crop. */
+    JSAMPROW row = job->row + 4;
+    const uint8_t *inside = row + 4 * ((size_t)box.left - left);
     JDIMENSION first = (JDIMENSION)(box.top + job->down.first[0]);
     if (first > 0 && jpeg_skip_scanlines(jpeg, first) != first)
         return other(job, "rows cannot be passed over");
     size_t length = 3 * (size_t)crop->out_width;
     for (int y = job->down.first[0], done = 0; done < crop->out_height; y++) {
-        if (jpeg_read_scanlines(jpeg, &job->row, 1) != 1)
+        if (jpeg_read_scanlines(jpeg, &row, 1) != 1)
             return other(job, "rows are missing");
-        resample_row(&job->across, row, job->ring + (size_t)(y % job->down.taps) * length);
+        resample_row(&job->across, inside, job->ring + (size_t)(y % job->down.taps) * length);
         done = write_rows(job, done, y);
     }
     return KERNEL_DONE;

@@ -26,6 +26,10 @@
 #define VALUE_LENGTH(entry) ((entry) >> 16 & 0xFF)  /* bits of the value */
 #define ZEROS(entry) ((entry) >> 24)                /* coefficients to pass over before the value's */
 
+#define SKIP_LENGTH(skip) ((skip) & 0xFF)
+#define SKIP_PASSED(skip) ((skip) >> 8 & 0x3F)
+#define SKIP_ENDS 0x8000
+
 #define BLOCK 64
 /* As many zeros as an end of block stands for: more than any run, so that the place tells what led there. */
 #define TO_THE_END 127
@@ -51,6 +55,28 @@ static uint32_t entry_of(int symbol, int length, bool is_dc) {
     return (uint32_t)(length + value) | (uint32_t)length << 8 | (uint32_t)value << 16 | (uint32_t)zeros << 24;
 }
 
+/* Note for any SKIP_BITS bits what codes stand in them whole, up to the end of a block: their bits, with their values',
+ * in the lowest byte; the coefficients that they are or pass over, at most 63, above; and whether a block ends.
+ */
+static void fill_skips(struct huffman_table *table) {
+    for (uint32_t bits = 0; bits < 1 << SKIP_BITS; bits++) {
+        uint32_t length = 0, passed = 0, ends = 0;
+        while (!ends) {
+            uint32_t left = bits << length & ((1 << SKIP_BITS) - 1);
+            uint32_t entry = table->entries[left >> (SKIP_BITS - LOOK_BITS)];
+            bool is_end = ZEROS(entry) == TO_THE_END;
+            if (entry == 0 || length + LENGTH(entry) > SKIP_BITS || (!is_end && passed + ZEROS(entry) + 1 >= BLOCK))
+                break;
+            length += LENGTH(entry);
+            if (is_end)
+                ends = SKIP_ENDS;
+            else
+                passed += ZEROS(entry) + 1;
+        }
+        table->skips[bits] = (uint16_t)(length | passed << 8 | ends);
+    }
+}
+
 /* counts[l]: codes of l bits; symbols: theirs, in order. Both as libjpeg has checked them. */
 void make_table(struct huffman_table *table, const uint8_t counts[17], const uint8_t symbols[256], bool is_dc) {
     memset(table->entries, 0, sizeof table->entries);
@@ -70,6 +96,8 @@ void make_table(struct huffman_table *table, const uint8_t counts[17], const uin
         }
         table->limit[length] = code;
     }
+    if (!is_dc)
+        fill_skips(table);
 }
 
 void begin_bits(struct bits *bits, const uint8_t *at, const uint8_t *end) {
@@ -157,26 +185,48 @@ static ALWAYS_INLINE int value_of(uint32_t entry, uint64_t next) {
     return (int)((value ^ sign) - sign);
 }
 
-static ALWAYS_INLINE bool unpack_block(struct bits *bits, const struct coding *coding, uint32_t *dc, int16_t *block) {
+/* Decode what a block begins with: its difference from the one before it. */
+static ALWAYS_INLINE bool unpack_dc(struct bits *bits, const struct huffman_table *table, uint32_t *dc) {
     refill(bits);
-    uint32_t entry = look(coding->dc, bits->next);
-    if (RARELY(entry == 0))
-        return false;
+    uint32_t entry = look(table, bits->next);
     *dc += (uint32_t)value_of(entry, bits->next);
-    if (block)
-        block[0] = (int16_t)*dc;
     drop(bits, entry);
+    return !RARELY(entry == 0);
+}
+
+static ALWAYS_INLINE bool unpack_ac(struct bits *bits, const struct huffman_table *table, int16_t *block) {
     unsigned k = 1;
     do {
         refill(bits);
-        entry = look(coding->ac, bits->next);
+        uint32_t entry = look(table, bits->next);
         if (RARELY(entry == 0))
             return false;
         k += ZEROS(entry);
-        if (block)
-            block[NATURAL[k]] = (int16_t)value_of(entry, bits->next);
+        block[NATURAL[k]] = (int16_t)value_of(entry, bits->next);
         k++;
         drop(bits, entry);
+    } while (k < BLOCK);
+    return k == BLOCK || k > TO_THE_END;
+}
+
+static ALWAYS_INLINE bool skip_ac(struct bits *bits, const struct huffman_table *table) {
+    unsigned k = 1;
+    do {
+        refill(bits);
+        uint32_t skip = table->skips[bits->next >> (64 - SKIP_BITS)];
+        if (!RARELY(skip == 0 || k + SKIP_PASSED(skip) >= BLOCK)) {
+            k += SKIP_PASSED(skip);
+            bits->next <<= SKIP_LENGTH(skip);
+            bits->count -= (int)SKIP_LENGTH(skip);
+            if (skip & SKIP_ENDS)
+                return true;
+        } else { /* a long code, or one that fills the block: what follows is the next block's */
+            uint32_t entry = look(table, bits->next);
+            if (RARELY(entry == 0))
+                return false;
+            k += ZEROS(entry) + 1;
+            drop(bits, entry);
+        }
     } while (k < BLOCK);
     return k == BLOCK || k > TO_THE_END;
 }
@@ -184,9 +234,15 @@ static ALWAYS_INLINE bool unpack_block(struct bits *bits, const struct coding *c
 static ALWAYS_INLINE bool unpack(struct bits *bits, const struct coding *codings, int num_blocks, uint32_t *dc,
                                  int16_t *const *blocks) {
     struct bits now = *bits;
-    for (int i = 0; i < num_blocks; i++)
-        if (!unpack_block(&now, codings + i, dc + codings[i].component, blocks ? blocks[i] : NULL))
+    for (int i = 0; i < num_blocks; i++) {
+        uint32_t *first = dc + codings[i].component;
+        if (!unpack_dc(&now, codings[i].dc, first))
             return false;
+        if (blocks)
+            blocks[i][0] = (int16_t)*first;
+        if (!(blocks ? unpack_ac(&now, codings[i].ac, blocks[i]) : skip_ac(&now, codings[i].ac)))
+            return false;
+    }
     *bits = now;
     return true;
 }

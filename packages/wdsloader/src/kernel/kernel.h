@@ -58,10 +58,14 @@ enum kernel_status find_intervals(const uint8_t *data, size_t size, const struct
                                   struct intervals *intervals);
 
 /* The longest codes that one look tells; 4 KiB a table, so that four of them stay near. */
-#define LOOK_BITS 10
+#define LOOK_BITS 9
+
+/* So many bits tell how to pass over several codes at once. */
+#define SKIP_BITS 11
 
 struct huffman_table {
     uint32_t entries[1 << LOOK_BITS];
+    uint16_t skips[1 << SKIP_BITS]; /* only of the codes that follow a block's first */
     uint32_t limit[17]; /* past the last code of each length, 16 bits from the left */
     int first[17];      /* what leads from a code of that length to its symbol */
     uint8_t symbols[256];
@@ -100,7 +104,7 @@ struct filter {
 enum kernel_status make_filter(struct filter *filter, int num_inputs, float start, float stop, int size, bool mirrored);
 void free_filter(struct filter *filter);
 void resample_row(const struct filter *filter, const uint8_t *rgbx, uint8_t *rgb);
-void blend_rows(const int32_t *weights, const uint8_t *const *rows, int num_rows, uint32_t *sums, uint8_t *out,
+void blend_rows(const struct filter *filter, int output, const uint8_t *const *rows, uint32_t *sums, uint8_t *out,
                 size_t length);
 
 struct crop {

@@ -21,6 +21,8 @@
 /* The parts in which 16 bits hold a weight: 2^22 at most, so the upper one is 2^11 at most. */
 #define LOWER_BITS 11
 
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
 static int rounded_up(int number) { return (number + 3) & ~3; }
 
 static double triangle(double x) {
@@ -28,9 +30,11 @@ static double triangle(double x) {
     return x < 1.0 ? 1.0 - x : 0.0;
 }
 
-static void fill_weights(struct filter *filter, double *shares, int num_inputs, float start, float stop, bool mirrored) {
+/* Find which inputs each output is made of, and how many at most. */
+static void place(struct filter *filter, int num_inputs, float start, float stop, bool mirrored) {
     double scale = (double)(stop - start) / filter->size;
     double width = scale < 1.0 ? 1.0 : scale;
+    int most = 1;
     for (int k = 0; k < filter->size; k++) {
         int i = mirrored ? filter->size - 1 - k : k;
         double centre = start + (k + 0.5) * scale;
@@ -39,15 +43,26 @@ static void fill_weights(struct filter *filter, double *shares, int num_inputs, 
             first = 0;
         if (end > num_inputs)
             end = num_inputs;
-        double sum = 0.0;
-        for (int j = 0; j < end - first; j++)
-            sum += shares[j] = triangle((j + first - centre + 0.5) * (1.0 / width));
-        for (int j = 0; j < end - first; j++) {
+        filter->first[i] = first;
+        filter->count[i] = end - first;
+        if (end - first > most)
+            most = end - first;
+    }
+    filter->taps = rounded_up(most);
+}
+
+static void weigh(struct filter *filter, double *shares, float start, float stop, bool mirrored) {
+    double scale = (double)(stop - start) / filter->size;
+    double width = scale < 1.0 ? 1.0 : scale;
+    for (int k = 0; k < filter->size; k++) {
+        int i = mirrored ? filter->size - 1 - k : k;
+        double centre = start + (k + 0.5) * scale, sum = 0.0;
+        for (int j = 0; j < filter->count[i]; j++)
+            sum += shares[j] = triangle((j + filter->first[i] - centre + 0.5) * (1.0 / width));
+        for (int j = 0; j < filter->count[i]; j++) {
             double share = sum == 0.0 ? shares[j] : shares[j] / sum;
             filter->weights[(size_t)i * filter->taps + j] = (int32_t)(0.5 + share * (1 << WEIGHT_BITS));
         }
-        filter->first[i] = first;
-        filter->count[i] = end - first;
     }
 }
 
@@ -67,18 +82,19 @@ static void part_weights(struct filter *filter) {
 
 /* Make the weights that take inputs start..stop of num_inputs to `size` outputs. Floats, because Pillow's are. */
 enum kernel_status make_filter(struct filter *filter, int num_inputs, float start, float stop, int size, bool mirrored) {
-    double scale = (double)(stop - start) / size;
     size_t room = (size_t)rounded_up(size);
     filter->size = size;
-    filter->taps = rounded_up((int)ceil(scale < 1.0 ? 1.0 : scale) * 2 + 1);
     filter->first = calloc(room, sizeof *filter->first);
     filter->count = calloc(room, sizeof *filter->count);
+    if (filter->first == NULL || filter->count == NULL)
+        return KERNEL_NO_MEMORY;
+    place(filter, num_inputs, start, stop, mirrored);
     filter->weights = calloc(room * filter->taps, sizeof *filter->weights);
     filter->parted = malloc(8 * room * filter->taps * sizeof *filter->parted);
     double *shares = malloc((size_t)filter->taps * sizeof *shares);
-    bool whole = filter->first && filter->count && filter->weights && filter->parted && shares;
+    bool whole = filter->weights && filter->parted && shares;
     if (whole) {
-        fill_weights(filter, shares, num_inputs, start, stop, mirrored);
+        weigh(filter, shares, start, stop, mirrored);
         part_weights(filter);
     }
     free(shares);
@@ -100,7 +116,7 @@ static inline uint8_t to_pixel(uint32_t sum) {
 
 #ifdef HAS_AVX2
 /* The weighted sum of one output's inputs: four numbers, red to nothing. */
-WITH_AVX2 static inline __m128i weigh_avx2(const uint8_t *from, const int16_t *parted, int taps) {
+WITH_AVX2 static ALWAYS_INLINE __m128i weigh_avx2(const uint8_t *from, const int16_t *parted, int taps) {
     const __m128i pairs = _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
     __m256i upper = _mm256_setzero_si256(), lower = _mm256_setzero_si256();
     for (int j = 0; j < taps; j += 4, from += 16, parted += 32) {
@@ -114,22 +130,25 @@ WITH_AVX2 static inline __m128i weigh_avx2(const uint8_t *from, const int16_t *p
 }
 
 /* Four outputs at a time. GCC 12 does not find this in the portable loop (six times as slow). */
-WITH_AVX2 static inline __attribute__((always_inline)) void resample_avx2(const struct filter *filter,
-                                                                          const uint8_t *rgbx, uint8_t *to, int taps) {
+WITH_AVX2 static ALWAYS_INLINE void resample_avx2(const struct filter *filter, const uint8_t *rgbx, uint8_t *to,
+                                                  int taps) {
     const __m128i half = _mm_set1_epi32(HALF);
     const __m128i drop_x = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
     const int16_t *parted = filter->parted;
     for (int i = 0; i < filter->size; i += 4, to += 12) {
         __m128i sums[4];
+#pragma GCC unroll 4
         for (int j = 0; j < 4; j++, parted += 8 * (size_t)taps) {
             __m128i sum = weigh_avx2(rgbx + 4 * (size_t)filter->first[i + j], parted, taps);
             sums[j] = _mm_srli_epi32(_mm_add_epi32(sum, half), WEIGHT_BITS);
         }
         __m128i pixels = _mm_packus_epi16(_mm_packus_epi32(sums[0], sums[1]), _mm_packus_epi32(sums[2], sums[3]));
-        pixels = _mm_shuffle_epi8(pixels, drop_x);
         uint8_t out[16];
-        _mm_storeu_si128((__m128i *)out, pixels);
-        memcpy(to, out, filter->size - i >= 4 ? 12 : 3 * (size_t)(filter->size - i));
+        _mm_storeu_si128((__m128i *)out, _mm_shuffle_epi8(pixels, drop_x));
+        if (filter->size - i >= 4)
+            memcpy(to, out, 12);
+        else
+            memcpy(to, out, 3 * (size_t)(filter->size - i));
     }
 }
 
@@ -169,36 +188,64 @@ void resample_row(const struct filter *filter, const uint8_t *rgbx, uint8_t *rgb
     resample_row_portable(filter, rgbx, rgb);
 }
 
-/* Plain enough for any compiler to vectorise, so it is written once and compiled for each instruction set. */
-static inline __attribute__((always_inline)) void blend(const int32_t *weights, const uint8_t *const *rows,
-                                                        int num_rows, uint32_t *sums, uint8_t *out, size_t length) {
-    for (size_t i = 0; i < length; i++)
+static void blend_portable(const int32_t *weights, const uint8_t *const *rows, int num_rows, uint32_t *sums,
+                           uint8_t *out, size_t from, size_t length) {
+    for (size_t i = from; i < length; i++)
         sums[i] = HALF;
     for (int j = 0; j < num_rows; j++) {
         const uint8_t *row = rows[j];
         uint32_t weight = (uint32_t)weights[j];
-        for (size_t i = 0; i < length; i++)
+        for (size_t i = from; i < length; i++)
             sums[i] += weight * row[i];
     }
-    for (size_t i = 0; i < length; i++)
+    for (size_t i = from; i < length; i++)
         out[i] = to_pixel(sums[i]);
 }
 
 #ifdef HAS_AVX2
-WITH_AVX2 static void blend_avx2(const int32_t *weights, const uint8_t *const *rows, int num_rows, uint32_t *sums,
-                                 uint8_t *out, size_t length) {
-    blend(weights, rows, num_rows, sums, out, length);
+WITH_AVX2 static ALWAYS_INLINE __m256i whole_avx2(__m256i upper, __m256i lower) {
+    __m256i sum = _mm256_add_epi32(_mm256_slli_epi32(upper, LOWER_BITS), lower);
+    return _mm256_srli_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(HALF)), WEIGHT_BITS);
+}
+
+/* Sixteen columns at a time, two rows at a time; return how many columns are done. */
+WITH_AVX2 static size_t blend_avx2(const int16_t *parted, const uint8_t *const *rows, int num_rows, uint8_t *out,
+                                   size_t length) {
+    size_t i = 0;
+    for (; i + 16 <= length; i += 16) {
+        __m256i upper[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+        __m256i lower[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+        for (int j = 0; j < num_rows; j += 2) {
+            int32_t weights[2];
+            memcpy(&weights[0], parted + 8 * (size_t)(j & ~3) + 4 * (j & 2), 4);
+            memcpy(&weights[1], parted + 8 * (size_t)(j & ~3) + 4 * (j & 2) + 16, 4);
+            __m256i above = _mm256_set1_epi32(weights[0]), below = _mm256_set1_epi32(weights[1]);
+            __m128i a = _mm_loadu_si128((const __m128i *)(rows[j] + i)), b = _mm_setzero_si128();
+            if (j + 1 < num_rows)
+                b = _mm_loadu_si128((const __m128i *)(rows[j + 1] + i));
+            __m256i pixels[2] = {_mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b)),
+                                 _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b))};
+            for (int k = 0; k < 2; k++) {
+                upper[k] = _mm256_add_epi32(upper[k], _mm256_madd_epi16(pixels[k], above));
+                lower[k] = _mm256_add_epi32(lower[k], _mm256_madd_epi16(pixels[k], below));
+            }
+        }
+        __m256i words = _mm256_packus_epi32(whole_avx2(upper[0], lower[0]), whole_avx2(upper[1], lower[1]));
+        words = _mm256_permute4x64_epi64(words, 0xD8);
+        _mm_storeu_si128((__m128i *)(out + i),
+                         _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+    }
+    return i;
 }
 #endif
 
-/* Write the weighted sum of rows of `length` bytes. sums: room for `length` numbers. */
-void blend_rows(const int32_t *weights, const uint8_t *const *rows, int num_rows, uint32_t *sums, uint8_t *out,
+/* Write one output of the filter over rows of `length` bytes. sums: room for `length` numbers. */
+void blend_rows(const struct filter *filter, int output, const uint8_t *const *rows, uint32_t *sums, uint8_t *out,
                 size_t length) {
+    size_t place = (size_t)output * (size_t)filter->taps, done = 0;
 #ifdef HAS_AVX2
-    if (__builtin_cpu_supports("avx2")) {
-        blend_avx2(weights, rows, num_rows, sums, out, length);
-        return;
-    }
+    if (__builtin_cpu_supports("avx2"))
+        done = blend_avx2(filter->parted + 8 * place, rows, filter->count[output], out, length);
 #endif
-    blend(weights, rows, num_rows, sums, out, length);
+    blend_portable(filter->weights + place, rows, filter->count[output], sums, out, done, length);
 }
