@@ -117,8 +117,8 @@ struct crop {
 
 enum kernel_status crop_picture(const uint8_t *data, size_t size, const struct crop *crop, struct reason *reason);
 
-/* Write the picture again with a restart marker after every `rows` rows of units; *out is to be freed. */
-enum kernel_status insert_restarts(const uint8_t *data, size_t size, unsigned rows, uint8_t **out, size_t *out_size,
+/* Write the picture again with a restart marker after every `interval` units; *out is to be freed. */
+enum kernel_status insert_restarts(const uint8_t *data, size_t size, unsigned interval, uint8_t **out, size_t *out_size,
                                    struct reason *reason);
 
 extern const char LIBJPEG_NAME[];

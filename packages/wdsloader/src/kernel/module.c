@@ -13,6 +13,9 @@
 /* The most pixels a side of the output may have; JPEG's own limit. */
 #define MAX_SIDE 65500
 
+/* The most units between restart markers that a JPEG can say. */
+#define MAX_INTERVAL 65535
+
 static PyObject *read_size(PyObject *module, PyObject *data) {
     (void)module;
     Py_buffer view;
@@ -72,19 +75,19 @@ static PyObject *crop(PyObject *module, PyObject *args) {
 static PyObject *insert(PyObject *module, PyObject *args) {
     (void)module;
     Py_buffer data;
-    int rows;
-    if (!PyArg_ParseTuple(args, "y*i:insert_restarts", &data, &rows))
+    int interval;
+    if (!PyArg_ParseTuple(args, "y*i:insert_restarts", &data, &interval))
         return NULL;
-    if (rows < 1 || rows > MAX_SIDE) {
+    if (interval < 1 || interval > MAX_INTERVAL) {
         PyBuffer_Release(&data);
-        return PyErr_Format(PyExc_ValueError, "rows must be in 1..%d, got %d", MAX_SIDE, rows);
+        return PyErr_Format(PyExc_ValueError, "units must be in 1..%d, got %d", MAX_INTERVAL, interval);
     }
     uint8_t *out = NULL;
     size_t size = 0;
     struct reason reason;
     enum kernel_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = insert_restarts(data.buf, (size_t)data.len, (unsigned)rows, &out, &size, &reason);
+    status = insert_restarts(data.buf, (size_t)data.len, (unsigned)interval, &out, &size, &reason);
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&data);
     if (status == KERNEL_NO_MEMORY)

@@ -20,8 +20,8 @@ def crop(
     Raises: ValueError: ``out`` has another form. MemoryError.
     """
 
-def insert_restarts(data: bytes, rows: int, /) -> bytes | str:
-    """Return the picture with a restart marker after every ``rows`` rows of units, or why it cannot be had.
+def insert_restarts(data: bytes, interval: int, /) -> bytes | str:
+    """Return the picture with a restart marker after every ``interval`` units, or why it cannot be had.
 
-    Raises: ValueError: ``rows`` outside of 1..65500. MemoryError.
+    Raises: ValueError: ``interval`` outside of 1..65535. MemoryError.
     """
