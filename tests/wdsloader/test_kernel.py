@@ -253,6 +253,23 @@ def test_a_machine_without_vector_instructions_gets_the_same_pixels(tmp_path: Pa
         out = np.zeros((23, 19, 3), np.uint8)
         assert portable.crop(whole_jpegs()[name], (0.25, 0, 0.5, 1), out, True, False) is None
         assert np.array_equal(out, kernel_crop(whole_jpegs()[name], Crop(0.25, 0, 0.5, 1, flip=True)))
+    from wdsloader import _crop
+
+    images = np.arange(2 * 7 * 11 * 3).astype(np.uint8).reshape(2, 7, 11, 3)
+    for channels_last in (True, False):
+        floats, expected = np.zeros(images.size, np.float32), np.zeros(images.size, np.float32)
+        for kernel, to in ((portable, floats), (_crop, expected)):
+            kernel.normalize(images, to, (1, 20.5, 99), (0.1, 2, 3), channels_last)
+        assert np.array_equal(floats, expected)
+
+
+@with_kernel
+@pytest.mark.parametrize(("shape", "kind"), [((2, 3, 5), np.float32), ((2, 3, 5, 3), np.float64), ((7,), np.float32)])
+def test_floats_of_another_form_are_a_value_error(shape: tuple[int, ...], kind: type) -> None:
+    from wdsloader import _crop
+
+    with pytest.raises(ValueError, match="n, height, width, 3"):
+        _crop.normalize(np.zeros((2, 3, 5, 3), np.uint8), np.zeros(shape, kind), (0, 0, 0), (1, 1, 1), True)
 
 
 def built_portably(folder: Path) -> Any:

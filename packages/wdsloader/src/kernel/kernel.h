@@ -5,6 +5,7 @@
  *   units.c      decode the units of a scan that a box needs, pass over the rest  (in libjpeg-turbo's place)
  *   resample.c   Pillow's antialiased bilinear filter, row by row                 (no libjpeg)
  *   decode.c     unpack the rows and columns of a box and resample them           (libjpeg-turbo)
+ *   normalize.c  pixels of 8 bits -> floats                                       (no libjpeg)
  *   restarts.c   write a JPEG again with restart markers, pixels unchanged        (libjpeg-turbo)
  *   module.c     the Python module wdsloader._crop; the only file that knows Python
  *
@@ -120,6 +121,16 @@ enum kernel_status crop_picture(const uint8_t *data, size_t size, const struct c
 /* Write the picture again with a restart marker after every `interval` units; *out is to be freed. */
 enum kernel_status insert_restarts(const uint8_t *data, size_t size, unsigned interval, uint8_t **out, size_t *out_size,
                                    struct reason *reason);
+
+/* How pixels become floats: (value - shift) * scale of their channel. */
+struct normalizing {
+    float shift[3], scale[3];
+    size_t num_pictures, num_pixels; /* pixels of one picture */
+    bool channels_last;              /* pixel by pixel, else plane by plane */
+    bool halves;                     /* bfloat16, else float */
+};
+
+void normalize_pictures(const struct normalizing *how, const uint8_t *from, void *to);
 
 extern const char LIBJPEG_NAME[];
 

@@ -99,9 +99,51 @@ static PyObject *insert(PyObject *module, PyObject *args) {
     return result;
 }
 
+/* The bytes that `out` must have, 0 where `images` is no (n, h, w, 3). */
+static size_t num_out_bytes(const Py_buffer *images, struct normalizing *how) {
+    if (images->ndim != 4 || images->itemsize != 1 || images->shape[3] != 3)
+        return 0;
+    how->num_pictures = (size_t)images->shape[0];
+    how->num_pixels = (size_t)images->shape[1] * (size_t)images->shape[2];
+    return (size_t)images->len * (how->halves ? 2 : 4);
+}
+
+static PyObject *normalize(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *from, *to;
+    struct normalizing how;
+    float *a = how.shift, *b = how.scale;
+    int channels_last;
+    if (!PyArg_ParseTuple(args, "OO(fff)(fff)p:normalize", &from, &to, a, a + 1, a + 2, b, b + 1, b + 2,
+                          &channels_last))
+        return NULL;
+    how.channels_last = channels_last != 0;
+    Py_buffer images, out;
+    if (PyObject_GetBuffer(from, &images, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0)
+        return NULL;
+    if (PyObject_GetBuffer(to, &out, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) {
+        PyBuffer_Release(&images);
+        return NULL;
+    }
+    how.halves = out.itemsize == 2;
+    bool fits = (size_t)out.len == num_out_bytes(&images, &how) && (out.itemsize == 4 || out.itemsize == 2);
+    if (fits) {
+        Py_BEGIN_ALLOW_THREADS
+        normalize_pictures(&how, images.buf, out.buf);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&out);
+    PyBuffer_Release(&images);
+    if (!fits)
+        return PyErr_Format(PyExc_ValueError, "images must be bytes of shape (n, height, width, 3), and out as many "
+                                              "numbers of 4 or 2 bytes");
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {{"read_size", read_size, METH_O, NULL},
                                 {"crop", crop, METH_VARARGS, NULL},
                                 {"insert_restarts", insert, METH_VARARGS, NULL},
+                                {"normalize", normalize, METH_VARARGS, NULL},
                                 {NULL, NULL, 0, NULL}};
 
 static int fill(PyObject *module) {

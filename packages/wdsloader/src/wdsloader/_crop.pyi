@@ -20,6 +20,20 @@ def crop(
     Raises: ValueError: ``out`` has another form. MemoryError.
     """
 
+def normalize(
+    images: npt.NDArray[np.uint8],
+    out: npt.NDArray[np.float32] | npt.NDArray[np.int16],
+    shift: tuple[float, float, float],
+    scale: tuple[float, float, float],
+    channels_last: bool,
+    /,
+) -> None:
+    """Write (value - shift) * scale of the pixels (n, h, w, 3) into ``out``: C-contiguous, as many numbers.
+
+    Numbers of 4 bytes are float32, of 2 bytes bfloat16. They lie pixel by pixel, or picture by picture in planes.
+    Raises: ValueError: arrays of other forms.
+    """
+
 def insert_restarts(data: bytes, interval: int, /) -> bytes | str:
     """Return the picture with a restart marker after every ``interval`` units, or why it cannot be had.
 
