@@ -109,9 +109,7 @@ class LanesFeed:
         """Hand out the rest of the current epoch; the next call begins the next one."""
         for batch in self._loader:
             self.skipped.update(fault.label for fault in batch.faults)
-            yield to_device(
-                batch, numerics=self._numerics, num_classes=self._num_classes, normalize=self._normalize
-            )
+            yield to_device(batch, numerics=self._numerics, num_classes=self._num_classes, normalize=self._normalize)
 
     def position(self) -> dict[str, Any] | None:
         """Return the data position behind the last batch handed out."""

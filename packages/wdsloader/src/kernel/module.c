@@ -8,7 +8,7 @@
 #include "kernel.h"
 
 /* Raised when the pixels that come out, or what is taken, change. */
-#define KERNEL_VERSION "1.0"
+#define KERNEL_VERSION "1.1"
 
 /* The most pixels a side of the output may have; JPEG's own limit. */
 #define MAX_SIDE 65500

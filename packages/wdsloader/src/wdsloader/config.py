@@ -58,6 +58,9 @@ class LoaderConfig:
     ``keep`` decides before a picture is decoded whether its sample is wanted; ``transform`` changes its pixels
     afterwards (``hooks``). ``resampled`` draws shards with replacement for epochs of ``epoch_samples`` samples.
     ``cut="run"`` cuts the lanes once a run, so that a worker keeps its shards from epoch to epoch.
+
+    ``dct_scaling`` lets the kernel unpack a JPEG at 1/2, 1/4 or 1/8 where a crop is at least as many times as large as
+    the image: 1.15 times as fast at 128 pixels, with other pixels (by 1 to 4 of 255 a picture).
     """
 
     batch_size: int
@@ -83,6 +86,7 @@ class LoaderConfig:
     resampled: bool = False
     epoch_samples: int | None = None
     cut: Cut = "epoch"
+    dct_scaling: bool = False
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "image_size", "spans_per_lane", "stream_buffer", "buffer_bytes", "max_pixels"):

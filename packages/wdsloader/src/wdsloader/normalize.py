@@ -20,7 +20,7 @@ if HAS_KERNEL:
 __all__ = ["normalize_images"]
 
 Triple = tuple[float, float, float]
-_FLOATS = {torch.float32: 4, torch.bfloat16: 2}
+_FLOATS = (torch.float32, torch.bfloat16)
 
 
 def normalize_images(

@@ -23,7 +23,8 @@ __all__ = ["Recode", "encoder_version", "recode_sample"]
 # What most tools take that are not told: 2 to 3 times the bytes of 75, and hardly a difference to the original.
 _DEFAULT_QUALITY = 95
 _MAX_SIDE_PX = 65_500
-# Units of 16 x 16 pixels between restart markers: 1 % more bytes; fewer would hardly be faster to crop, more are slower.
+# Units of 16 x 16 pixels between restart markers, for 1 % more bytes: crops come 1.25 times as fast; 1.18 times with a
+# marker a row, 1.26 times with two units and 2 % (2,000 photos of 465 x 402 pixels, 224 px crops).
 _CROP_READY_UNITS = 4
 
 

@@ -201,10 +201,10 @@ class ShardFile:
 
         Raises: ShardReadError: the bytes there are not the members of exactly one sample.
         """
-        data = _read_all(self._open_descriptor(), size=size, offset=offset) if offset >= 0 and size > 0 else b""
-        if not data or len(data) < size:
+        if offset < 0 or size <= 0 or offset + size > self.num_bytes:
             reason = f"the file has {self.num_bytes} bytes, the sample's are {size} from there"
             raise _stale(self.shard, reason, offset=offset)
+        data = _read_all(self._open_descriptor(), size=size, offset=offset)
         return parse_sample(data, offset=offset, shard=self.shard)
 
     def read_key(self, offset: int, size: int) -> SampleKey:
