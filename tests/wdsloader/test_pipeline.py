@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from shardkit import Sample, SampleKey
+from tests.helpers.jpegs import photo
+from tests.helpers.pictures import encode
 from tests.helpers.shards import jpeg_bytes, write_samples, write_shard
 from tests.helpers.slots import fresh_slots
 from wdsloader.assembly import Assembler, Part
 from wdsloader.config import AugmentConfig, LoaderConfig
 from wdsloader.dataset import Dataset, open_dataset
-from wdsloader.decode import Uint8s
+from wdsloader.decode import HAS_KERNEL, Uint8s
 from wdsloader.errors import SampleError
 from wdsloader.held import HeldBytes
 from wdsloader.order import EpochOrder
@@ -163,6 +165,19 @@ def test_a_sample_without_a_whole_picture_is_an_error_that_names_it(
     with pytest.raises(SampleError, match=message) as caught:
         batches(task_of(dataset, config))
     assert (caught.value.key, caught.value.offset) == ("a", 0)
+
+
+@pytest.mark.skipif(not HAS_KERNEL, reason="built without the kernel")
+def test_dct_scaling_is_asked_for_and_stays_near(tmp_path: Path) -> None:
+    picture = encode(photo(160, 120), "JPEG", quality=90)
+    write_shard(tmp_path / "s-0.tar", [("a.jpg", picture), ("a.cls", b"0")])
+    whole = replace(TRAINING, batch_size=1, image_size=24, augment=None, shuffle=False, num_epochs=1)
+    dataset = open_dataset([str(tmp_path / "s-*.tar")])
+    exact, scaled = (
+        batches(task_of(dataset, replace(whole, dct_scaling=scaling)))[0].images.astype(int)
+        for scaling in (False, True)
+    )
+    assert 0 < np.abs(exact - scaled).mean() <= 5.0
 
 
 class TestLaneWindow:

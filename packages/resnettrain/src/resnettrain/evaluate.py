@@ -18,6 +18,7 @@ from resnettrain.checkpoint import find_checkpoint
 from resnettrain.config import TrainConfig
 from resnettrain.errors import CheckpointError, DataMismatchError, EvaluationError
 from resnettrain.feed import to_device
+from resnettrain.gpu_augment import Normalizer
 from resnettrain.metrics import Totals
 from resnettrain.model import build_model
 from resnettrain.numerics import Numerics, global_switches
@@ -62,6 +63,7 @@ class Evaluator:
         require_label_range(dataset, num_classes=num_classes)
         self._name, self._num_samples = dataset.urls[0], sum(dataset.counts)
         self._numerics, self._num_classes = numerics, num_classes
+        self._normalize = Normalizer(channels_last=numerics.channels_last)
         self._loader = TorchLoader(
             dataset,
             LoaderConfig(
@@ -98,7 +100,9 @@ class Evaluator:
         try:
             with torch.inference_mode():
                 for batch in self._loader:
-                    moved = to_device(batch, numerics=self._numerics, num_classes=self._num_classes)
+                    moved = to_device(
+                        batch, numerics=self._numerics, num_classes=self._num_classes, normalize=self._normalize
+                    )
                     with self._numerics.autocast():
                         logits_NK = model(moved.images)
                     totals.add(logits_NK.float(), moved.labels, weights_N=moved.weights)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from resnettrain.config import TrainConfig
 from resnettrain.errors import DataMismatchError
-from resnettrain.gpu_augment import normalize
+from resnettrain.gpu_augment import Normalizer
 from resnettrain.numerics import Numerics
 from wdsloader import AugmentConfig as CropConfig
 from wdsloader import Batch, Dataset, LoaderConfig, NoLengthError, SourceConfig, TorchLoader, source_loader
@@ -96,6 +96,7 @@ class LanesFeed:
         self.skipped: Counter[str] = Counter()
         self._copied = _Copied()
         self._numerics, self._num_classes = numerics, num_classes
+        self._normalize = Normalizer(channels_last=numerics.channels_last)
         try:
             self.epoch_batches: int | None = len(self._loader)
         except NoLengthError:
@@ -110,7 +111,7 @@ class LanesFeed:
         """Hand out the rest of the current epoch; the next call begins the next one."""
         for batch in self._loader:
             self.skipped.update(fault.label for fault in batch.faults)
-            moved = to_device(batch, numerics=self._numerics, num_classes=self._num_classes)
+            moved = to_device(batch, numerics=self._numerics, num_classes=self._num_classes, normalize=self._normalize)
             if self._numerics.device.type == "cuda":
                 self._copied.hold(batch, self._numerics.device)
             yield moved
@@ -179,15 +180,15 @@ class SourceFeed:
         """Leave the workers to webdataset, which ends them with the iterator."""
 
 
-def to_device(batch: Batch, *, numerics: Numerics, num_classes: int) -> DeviceBatch:
-    """Return a host batch on the device, normalized.
+def to_device(batch: Batch, *, numerics: Numerics, num_classes: int, normalize: Normalizer) -> DeviceBatch:
+    """Return a host batch on the device, normalized; `normalize` says how long its images stay.
 
     Raises: DataMismatchError: a label outside 0..num_classes-1, naming its key.
     """
     require_labels(batch.labels, num_classes=num_classes, keys=batch.keys)
     images, labels, weights = (_move(part, numerics.device) for part in (batch.images, batch.labels, batch.weights))
     return DeviceBatch(
-        images=normalize(images, channels_last=numerics.channels_last),
+        images=normalize(images),
         labels=labels,
         weights=weights,
         keys=batch.keys,

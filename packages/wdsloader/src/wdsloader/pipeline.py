@@ -268,7 +268,8 @@ def _decode_picture(stored: StoredSample, identity: Identity, *, config: LoaderC
         )
 
     try:
-        decode_crop(content.members[extension], choose, out=out, max_pixels=config.max_pixels)
+        limit, scaling = config.max_pixels, config.dct_scaling
+        decode_crop(content.members[extension], choose, out=out, max_pixels=limit, dct_scaling=scaling)
     except PictureError as error:
         raise SampleError(
             stored.shard,
