@@ -47,9 +47,7 @@ def markdown(results: Sequence[Result], about: Mapping[str, Any]) -> str:
     blocks = ["\n".join(about["lines"])]
     if measured:
         blocks += [_ratio_table(measured), _rate_table(measured), _LEGEND]
-    missing = [
-        f"* {_title(result.pair.second)}, {_place(result)}: {result.reason}" for result in results if result.reason
-    ]
+    missing = [f"* {_titles(result.pair)}, {_place(result)}: {result.reason}" for result in results if result.reason]
     if missing:
         blocks.append("\n".join(["Not measured:", "", *missing]))
     return "\n\n".join(blocks)
