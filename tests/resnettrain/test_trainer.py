@@ -52,6 +52,7 @@ def test_labels_beyond_the_classes_are_refused_before_the_first_step(train_set: 
 
 
 def test_training_and_validation_of_different_classes_are_refused(train_set: PictureSet, tmp_path: Path) -> None:
+    """CLS-03."""
     val = make_picture_set(tmp_path / "val", counts=(6,), split="val", num_classes=3)
     with pytest.raises(DataMismatchError, match="different class lists"):
         train(tiny_config(train_set, tmp_path / "run", val=val))

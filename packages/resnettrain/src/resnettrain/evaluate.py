@@ -149,13 +149,15 @@ def evaluate_checkpoint(
 ) -> EvalResult:
     """Return the figures of a checkpoint (a file, or a run folder's newest) on a dataset, as validation gave them.
 
-    Args: overrides: its `data` and `runtime` replace the checkpoint's; None keeps those of the run.
+    Args: overrides: its `data` and `runtime` replace the checkpoint's; None keeps those of the run, but no leave to run
+        commands: a checkpoint may come from anywhere.
     Raises: CheckpointError, DataMismatchError, EvaluationError, and wdsloader's errors.
     """
     path, content = find_checkpoint(checkpoint)
     identity, config = identity_of(content, path=path), config_of(content)
     if overrides is not None:
         config = replace(config, data=overrides.data, runtime=overrides.runtime)
+    allow_commands = overrides is not None and overrides.data.allow_commands
     numerics = Numerics.of(config.runtime)
     model = build_model(identity.model, num_classes=identity.num_classes, seed=0)
     try:
@@ -164,7 +166,13 @@ def evaluate_checkpoint(
         raise CheckpointError(f"{path}: does not fit the model {identity.model}: {error}") from error
     with (
         global_switches(numerics, threads=config.runtime.threads),
-        open_dataset(urls, cache=config.data.cache(), exact=True, on_error=config.data.on_error) as dataset,
+        open_dataset(
+            urls,
+            cache=config.data.cache(),
+            allow_commands=allow_commands,
+            exact=True,
+            on_error=config.data.on_error,
+        ) as dataset,
     ):
         require_same_classes(identity.classes, dataset.classes, names=(str(path), dataset.urls[0]))
         with Evaluator(dataset, config, numerics=numerics, num_classes=identity.num_classes) as evaluator:

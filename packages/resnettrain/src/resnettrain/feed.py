@@ -6,9 +6,9 @@ on a device a wrong one is a crash without a name.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -90,9 +90,11 @@ class LanesFeed:
                 exact=config.data.exact,
                 on_error=config.data.on_error,
                 max_skipped=config.data.max_skipped,
+                pin_memory=numerics.device.type == "cuda",
             ),
         )
         self.skipped: Counter[str] = Counter()
+        self._copied = _Copied()
         self._numerics, self._num_classes = numerics, num_classes
         try:
             self.epoch_batches: int | None = len(self._loader)
@@ -108,7 +110,10 @@ class LanesFeed:
         """Hand out the rest of the current epoch; the next call begins the next one."""
         for batch in self._loader:
             self.skipped.update(fault.label for fault in batch.faults)
-            yield to_device(batch, numerics=self._numerics, num_classes=self._num_classes)
+            moved = to_device(batch, numerics=self._numerics, num_classes=self._num_classes)
+            if self._numerics.device.type == "cuda":
+                self._copied.hold(batch, self._numerics.device)
+            yield moved
 
     def position(self) -> dict[str, Any] | None:
         """Return the data position behind the last batch handed out."""
@@ -119,6 +124,21 @@ class LanesFeed:
         self._loader.close()
 
 
+class _Copied:
+    """Host batches that are copied to a CUDA device in the background: their memory must not be filled anew by then."""
+
+    def __init__(self) -> None:
+        self._held: deque[tuple[torch.cuda.Event, Batch]] = deque()
+
+    def hold(self, batch: Batch, device: torch.device) -> None:
+        """Keep a batch until the copy that was begun is done, and let go of those whose copy is."""
+        copied = torch.cuda.Event()
+        copied.record(torch.cuda.current_stream(device))
+        self._held.append((copied, batch))
+        while self._held[0][0].query() and len(self._held) > 1:
+            self._held.popleft()
+
+
 class SourceFeed:
     """The source's own pipeline: float batches, shards drawn with replacement, no position."""
 
@@ -127,9 +147,10 @@ class SourceFeed:
             urls=config.data.urls,
             cache_dir=config.data.cache_dir,
             batch_size=config.data.batch_size,
-            num_workers=config.data.num_workers,
             image_size=config.model.image_size,
         )
+        if config.data.num_workers is not None:
+            source = replace(source, num_workers=config.data.num_workers)
         self._loader = source_loader(source)
         self.skipped: Counter[str] = Counter()
         self._numerics, self._num_classes = numerics, num_classes
@@ -191,8 +212,8 @@ def require_labels(labels_N: Tensor, *, num_classes: int, keys: tuple[str | None
 
 
 def _move(tensor: Tensor, device: torch.device) -> Tensor:
-    # From pinned memory the copy waits for nothing; from any other it waits for the device, and would count as waiting
-    # for data.
+    # From pinned memory, which the loader's batches are in, the copy waits for nothing; from any other it waits for the
+    # device, and would count as waiting for data.
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)

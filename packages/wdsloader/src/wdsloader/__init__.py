@@ -9,7 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from wdsloader.account import EpochAccount, Fault, merge_accounts
-from wdsloader.bench import Delivery, StageTimes, Verdict, measure_delivery, measure_stages, verdict_of
+from wdsloader.bench import (
+    Delivery,
+    StageTimes,
+    Verdict,
+    compared_workers,
+    measure_delivery,
+    measure_stages,
+    verdict_of,
+)
 from wdsloader.cache import ShardCache
 from wdsloader.cache_entries import CacheEntry
 from wdsloader.config import AugmentConfig, LoaderConfig
@@ -69,6 +77,7 @@ __all__ = [
     "WorkerError",
     "batch_sheet",
     "cache_config",
+    "compared_workers",
     "decode_path",
     "default_cache_dir",
     "insert_restart_markers",
