@@ -30,6 +30,7 @@ from resnettrain.runlog import RunLog, new_run_dir
 from resnettrain.schedule import Schedule, make_schedule
 from resnettrain.settings import to_toml
 from resnettrain.state import Identity, TrainState, identity_of, pack_content, unpack_content
+from resnettrain.step import TrainStep
 from resnettrain.stop import StopRequest
 from wdsloader import Dataset, mask_url, open_dataset
 
@@ -68,6 +69,7 @@ class Run:
     window: Window
     meter: Meter
     guard: FiniteGuard
+    step: TrainStep
     log: RunLog
     progress: Progress
     stop: StopRequest
@@ -252,6 +254,7 @@ def _assemble(
         keep_lines = int(found[1]["metrics_lines"])
     run_log = RunLog(run_dir, config_toml=_for_reading(config), keep_lines=keep_lines)
     remove_unfinished(run_dir)
+    guard = FiniteGuard(device=numerics.device)
     return Run(
         config=config,
         numerics=numerics,
@@ -264,7 +267,10 @@ def _assemble(
         state=state,
         window=window,
         meter=Meter(every_s=config.log.every_s),
-        guard=FiniteGuard(device=numerics.device),
+        guard=guard,
+        step=TrainStep(
+            config=config, numerics=numerics, model=model, optimizer=optimizer, guard=guard, window=window
+        ),
         log=run_log,
         progress=progress,
         stop=stop,

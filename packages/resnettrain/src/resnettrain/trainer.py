@@ -15,7 +15,6 @@ from typing import Literal
 from resnettrain.config import TrainConfig
 from resnettrain.errors import DataMismatchError, EvaluationError
 from resnettrain.evaluate import EvalResult
-from resnettrain.metrics import weighted_loss
 from resnettrain.numerics import Numerics, global_switches
 from resnettrain.progress import Progress, RunEnded, TrainReport, ValReport, silent
 from resnettrain.run import Run, open_run
@@ -80,28 +79,14 @@ def train(config: TrainConfig, *, progress: Progress = silent, resume: Path | No
 
 def _loop(run: Run) -> Outcome:
     """Run epochs until the last one, a cap or a signal."""
-    config, state, model, optimizer = run.config, run.state, run.model, run.optimizer
+    config, state, model = run.config, run.state, run.model
     ending = _ending(run)
     while ending is None and state.epoch < config.schedule.epochs:
         model.train()
         for batch in run.meter.waiting(run.rest_of_epoch()):
             report_due = run.meter.due()
             lr = lr_at(state.samples, schedule=run.schedule)
-            for group in optimizer.param_groups:
-                group["lr"] = lr
-
-            with run.numerics.autocast():
-                logits_NK = model(batch.images).float()
-            smoothing = config.loss.label_smoothing
-            loss = weighted_loss(logits_NK, batch.labels, weights_N=batch.weights, label_smoothing=smoothing)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            # The fused optimizer makes no update where this flag is up.
-            found_inf = run.guard.watch(loss, epoch=state.epoch, samples=state.samples, keys=batch.keys)
-            optimizer.found_inf = found_inf  # type: ignore[attr-defined]  # read by torch's fused step
-            optimizer.step()
-
-            run.window.add(loss, logits_NK=logits_NK.detach(), labels_N=batch.labels, weights_N=batch.weights)
+            run.step.run(batch, lr=lr, epoch=state.epoch, samples=state.samples)
             run.meter.count(batch.size)
             state.samples += batch.size
             state.updates += 1
