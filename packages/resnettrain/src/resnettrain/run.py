@@ -268,9 +268,7 @@ def _assemble(
         window=window,
         meter=Meter(every_s=config.log.every_s),
         guard=guard,
-        step=TrainStep(
-            config=config, numerics=numerics, model=model, optimizer=optimizer, guard=guard, window=window
-        ),
+        step=TrainStep(config=config, numerics=numerics, model=model, optimizer=optimizer, guard=guard, window=window),
         log=run_log,
         progress=progress,
         stop=stop,
