@@ -13,6 +13,8 @@ from resnettrain.config import (
     AugmentConfig,
     CheckpointConfig,
     DataConfig,
+    DistributedConfig,
+    EvalConfig,
     LogConfig,
     LossConfig,
     ModelConfig,
@@ -27,6 +29,8 @@ from resnettrain.errors import (
     DataMismatchError,
     EvaluationError,
     NonFiniteLossError,
+    OutOfMemoryError,
+    PeerError,
     ResnettrainError,
     RunFolderError,
     UnsafeCheckpointError,
@@ -42,13 +46,15 @@ from resnettrain.progress import (
     ValReport,
     source_line,
 )
+from resnettrain.rank import Rank
 from resnettrain.recipes import DEFAULT_RECIPE, RECIPES, Recipe, recipe
 from resnettrain.schedule import Schedule, lr_at, make_schedule
 from resnettrain.settings import from_toml, read_toml, resolve_config, to_mapping, to_toml, with_overrides, with_values
 
 if TYPE_CHECKING:
     from resnettrain.checkpoint import find_checkpoint, latest, list_checkpoints, read_checkpoint
-    from resnettrain.evaluate import EvalResult, evaluate_checkpoint
+    from resnettrain.evaluate import EvalResult, Figures, evaluate_checkpoint
+    from resnettrain.metrics import ClassFigures
     from resnettrain.model import build_model, model_names
     from resnettrain.runlog import new_run_dir, read_metrics
     from resnettrain.state import config_of, resume_config
@@ -61,18 +67,25 @@ __all__ = [
     "CheckpointConfig",
     "CheckpointError",
     "CheckpointSaved",
+    "ClassFigures",
     "ConfigError",
     "DataConfig",
     "DataMismatchError",
+    "DistributedConfig",
+    "EvalConfig",
     "EvalResult",
     "EvaluationError",
     "Event",
+    "Figures",
     "LogConfig",
     "LossConfig",
     "ModelConfig",
     "NonFiniteLossError",
     "OptimConfig",
+    "OutOfMemoryError",
+    "PeerError",
     "Progress",
+    "Rank",
     "Recipe",
     "ResnettrainError",
     "RunEnded",
@@ -114,7 +127,9 @@ __all__ = [
 
 # Names whose modules import torch or the packages below, and where they are.
 _HEAVY = {
+    "ClassFigures": "metrics",
     "EvalResult": "evaluate",
+    "Figures": "evaluate",
     "TrainResult": "trainer",
     "build_model": "model",
     "config_of": "state",

@@ -18,10 +18,11 @@ from resnettrain.config import TrainConfig
 from resnettrain.errors import DataMismatchError
 from resnettrain.gpu_augment import normalize
 from resnettrain.numerics import Numerics
+from resnettrain.rank import Rank
 from wdsloader import AugmentConfig as CropConfig
 from wdsloader import Batch, Dataset, LoaderConfig, NoLengthError, SourceConfig, TorchLoader, source_loader
 
-__all__ = ["DeviceBatch", "Feed", "LanesFeed", "SourceFeed", "to_device"]
+__all__ = ["DeviceBatch", "Feed", "LanesFeed", "SourceFeed", "move_to", "require_labels", "to_device"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,7 @@ class DeviceBatch:
     """One batch on the device.
 
     `images` float32 normalized (N, 3, H, W), `labels` int64 (N,), `weights` float32 (N,): 0 masks a row out.
-    `size` is what the batch adds to the samples consumed; `state` the data position after it, None where there is none.
+    `size` is its number of rows, masked ones included; `state` the data position after it, None where there is none.
     """
 
     images: Tensor
@@ -73,6 +74,7 @@ class LanesFeed:
         *,
         numerics: Numerics,
         num_classes: int,
+        place: Rank,
         state: dict[str, Any] | None,
     ) -> None:
         augment = config.augment
@@ -91,6 +93,8 @@ class LanesFeed:
                 on_error=config.data.on_error,
                 max_skipped=config.data.max_skipped,
             ),
+            rank=place.rank,
+            world_size=place.world_size,
         )
         self.skipped: Counter[str] = Counter()
         self._numerics, self._num_classes = numerics, num_classes
@@ -100,7 +104,7 @@ class LanesFeed:
             self.epoch_batches = None
         self.epoch_samples = config.schedule.epoch_samples
         if self.epoch_batches is not None:
-            self.epoch_samples = self.epoch_batches * config.data.batch_size
+            self.epoch_samples = self.epoch_batches * config.data.batch_size * place.world_size
         if state is not None:
             self._loader.load_state_dict(state)
 
@@ -142,8 +146,8 @@ class SourceFeed:
         for images, labels in self._loader:
             require_labels(labels, num_classes=self._num_classes, keys=())
             yield DeviceBatch(
-                images=_move(images, device),
-                labels=_move(labels, device),
+                images=move_to(images, device),
+                labels=move_to(labels, device),
                 weights=torch.ones(len(labels), device=device),
                 keys=(),
                 size=len(labels),
@@ -164,7 +168,7 @@ def to_device(batch: Batch, *, numerics: Numerics, num_classes: int) -> DeviceBa
     Raises: DataMismatchError: a label outside 0..num_classes-1, naming its key.
     """
     require_labels(batch.labels, num_classes=num_classes, keys=batch.keys)
-    images, labels, weights = (_move(part, numerics.device) for part in (batch.images, batch.labels, batch.weights))
+    images, labels, weights = (move_to(part, numerics.device) for part in (batch.images, batch.labels, batch.weights))
     return DeviceBatch(
         images=normalize(images, channels_last=numerics.channels_last),
         labels=labels,
@@ -190,7 +194,8 @@ def require_labels(labels_N: Tensor, *, num_classes: int, keys: tuple[str | None
         )
 
 
-def _move(tensor: Tensor, device: torch.device) -> Tensor:
+def move_to(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a host tensor on the device."""
     # From pinned memory the copy waits for nothing; from any other it waits for the device, and would count as waiting
     # for data.
     if device.type == "cuda":
