@@ -6,6 +6,7 @@ where the gradients go over NCCL: what the host has to know never waits for the 
 
 from __future__ import annotations
 
+import inspect
 import io
 import logging
 import time
@@ -33,6 +34,9 @@ _JOIN = timedelta(minutes=10)
 # The last resort against ranks that live and still do not come; those that die are noticed in seconds (watch.py).
 _COLLECTIVE = timedelta(minutes=30)
 _NEWS_S = 3.0
+# torch 2.14 has given the argument a new name.
+_NAMES = inspect.signature(DistributedDataParallel).parameters
+_SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _NAMES else "broadcast_buffers"
 # How gloo and NCCL say, in a plain RuntimeError, that the other side is gone.
 _PEER_WORDS = ("gloo", "connection closed", "connection reset", "broken pipe", "nccl")
 
@@ -69,12 +73,13 @@ class Ranks:
         if sync_norm:
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         device = next(model.parameters()).device
+        # Statistics are averaged where they are used: before an evaluation and in a checkpoint.
+        sync_buffers = {_SYNC_BUFFERS: False}
         return DistributedDataParallel(
             model,
             device_ids=[device] if device.type == "cuda" else None,
-            # Averaged where they are used: before an evaluation and in a checkpoint.
-            broadcast_buffers=False,
             gradient_as_bucket_view=True,
+            **sync_buffers,
         )
 
     def sum_(self, tensor: Tensor) -> Tensor:

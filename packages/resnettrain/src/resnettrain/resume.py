@@ -73,7 +73,7 @@ def _find(resume: Resume, *, run_dir: Path | None) -> tuple[Path, dict[str, Any]
 
 
 def fitted_batch(config: TrainConfig, start: Start | None, *, world_size: int) -> TrainConfig:
-    """Return the settings with the batch of a rank and that of all ranks together worked out.
+    """Return the settings with the batch of each rank and the peak learning rate worked out.
 
     A resume keeps the one of all ranks; on another number of ranks each has another share of it.
     Raises: ConfigError: the ranks do not divide it, or a resume asks for another one.
@@ -100,7 +100,12 @@ def fitted_batch(config: TrainConfig, start: Start | None, *, world_size: int) -
         raise ConfigError(
             f"data.global_batch_size: {world_size} ranks do not divide a batch of {whole}. Use another number of ranks."
         )
-    return replace(config, data=replace(data, batch_size=whole // world_size, global_batch_size=whole))
+    peak_lr = replace(config, data=replace(data, global_batch_size=whole)).peak_lr
+    return replace(
+        config,
+        data=replace(data, batch_size=whole // world_size, global_batch_size=None),
+        optim=replace(config.optim, lr=peak_lr),
+    )
 
 
 def require_resumable(config: TrainConfig, start: Start) -> None:

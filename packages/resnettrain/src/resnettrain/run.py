@@ -193,7 +193,7 @@ def open_run(
     with ExitStack() as stack:
         with ranks.in_turn():
             dataset = _training_set(config, stack, ranks=ranks)
-        identity = _identity(config, dataset)
+        identity = _identity(config, dataset, world_size=ranks.world_size)
         if start is not None:
             require_same_run(identity, start)
         home = start.home if start is not None else None
@@ -245,7 +245,7 @@ def _open(urls: tuple[str, ...], config: TrainConfig, *, exact: bool) -> Dataset
     )
 
 
-def _identity(config: TrainConfig, dataset: Dataset | None) -> Identity:
+def _identity(config: TrainConfig, dataset: Dataset | None, *, world_size: int) -> Identity:
     """Work out what the run is of, and refuse labels that the model has no class for."""
     classes = dataset.classes if dataset is not None else None
     num_classes = config.model.num_classes
@@ -259,7 +259,7 @@ def _identity(config: TrainConfig, dataset: Dataset | None) -> Identity:
         model=config.model.name,
         num_classes=num_classes,
         image_size=config.model.image_size,
-        global_batch=config.data.global_batch_size or config.data.batch_size,
+        global_batch=config.data.batch_size * world_size,
         digest=dataset.digest if dataset is not None else None,
         classes=classes,
     )
@@ -271,7 +271,6 @@ def _resolved(config: TrainConfig, *, run_dir: Path, num_classes: int) -> TrainC
         config,
         run_dir=run_dir,
         model=replace(config.model, num_classes=num_classes),
-        optim=replace(config.optim, lr=config.peak_lr),
     )
 
 
