@@ -13,10 +13,13 @@ from resnettrain.config import (
     AugmentConfig,
     CheckpointConfig,
     DataConfig,
+    EmaConfig,
+    EvalConfig,
     LogConfig,
     LossConfig,
     ModelConfig,
     OptimConfig,
+    ResolutionConfig,
     RuntimeConfig,
     ScheduleConfig,
     TrainConfig,
@@ -43,13 +46,13 @@ from resnettrain.progress import (
     source_line,
 )
 from resnettrain.recipes import DEFAULT_RECIPE, RECIPES, Recipe, recipe
-from resnettrain.schedule import Schedule, lr_at, make_schedule
+from resnettrain.schedule import Schedule, lr_at, make_schedule, resolution_at
 from resnettrain.settings import from_toml, read_toml, resolve_config, to_mapping, to_toml, with_overrides, with_values
 
 if TYPE_CHECKING:
     from resnettrain.checkpoint import find_checkpoint, latest, list_checkpoints, read_checkpoint
     from resnettrain.evaluate import EvalResult, evaluate_checkpoint
-    from resnettrain.model import build_model, model_names
+    from resnettrain.model import build_model, flops_per_image, model_names
     from resnettrain.runlog import new_run_dir, read_metrics
     from resnettrain.state import config_of, resume_config
     from resnettrain.trainer import TrainResult, train
@@ -64,6 +67,8 @@ __all__ = [
     "ConfigError",
     "DataConfig",
     "DataMismatchError",
+    "EmaConfig",
+    "EvalConfig",
     "EvalResult",
     "EvaluationError",
     "Event",
@@ -75,6 +80,7 @@ __all__ = [
     "Progress",
     "Recipe",
     "ResnettrainError",
+    "ResolutionConfig",
     "RunEnded",
     "RunFolderError",
     "RunStarted",
@@ -91,6 +97,7 @@ __all__ = [
     "config_of",
     "evaluate_checkpoint",
     "find_checkpoint",
+    "flops_per_image",
     "from_toml",
     "latest",
     "list_checkpoints",
@@ -102,6 +109,7 @@ __all__ = [
     "read_metrics",
     "read_toml",
     "recipe",
+    "resolution_at",
     "resolve_config",
     "resume_config",
     "source_line",
@@ -120,6 +128,7 @@ _HEAVY = {
     "config_of": "state",
     "evaluate_checkpoint": "evaluate",
     "find_checkpoint": "checkpoint",
+    "flops_per_image": "model",
     "latest": "checkpoint",
     "list_checkpoints": "checkpoint",
     "model_names": "model",

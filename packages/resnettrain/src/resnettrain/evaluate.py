@@ -18,6 +18,7 @@ from resnettrain.checkpoint import find_checkpoint
 from resnettrain.config import TrainConfig
 from resnettrain.errors import CheckpointError, DataMismatchError, EvaluationError
 from resnettrain.feed import to_device
+from resnettrain.gpu_augment import normalize
 from resnettrain.metrics import Totals
 from resnettrain.model import build_model
 from resnettrain.numerics import Numerics, global_switches
@@ -99,7 +100,7 @@ class Evaluator:
                 for batch in self._loader:
                     moved = to_device(batch, numerics=self._numerics, num_classes=self._num_classes)
                     with self._numerics.autocast():
-                        logits_NK = model(moved.images)
+                        logits_NK = model(normalize(moved.images, channels_last=self._numerics.channels_last))
                     totals.add(logits_NK.float(), moved.labels, weights_N=moved.weights)
                     if stop is not None and stop.signal is not None:
                         return None
@@ -156,7 +157,7 @@ def evaluate_checkpoint(
     if overrides is not None:
         config = replace(config, data=overrides.data, runtime=overrides.runtime)
     numerics = Numerics.of(config.runtime)
-    model = build_model(identity.model, num_classes=identity.num_classes, seed=0)
+    model = build_model(identity.model, num_classes=identity.num_classes, seed=0, antialias=config.model.antialias)
     try:
         model.load_state_dict(content["model"])
     except RuntimeError as error:

@@ -17,20 +17,21 @@ import torch
 from torch import nn
 
 from resnettrain.checkpoint import checkpoint_path, find_checkpoint, remove_unfinished, rotate, write_checkpoint
-from resnettrain.config import AugmentConfig, TrainConfig
+from resnettrain.config import AugmentConfig, ResolutionConfig, TrainConfig
 from resnettrain.errors import CheckpointError, ConfigError, DataMismatchError
 from resnettrain.evaluate import EvalResult, Evaluator, require_label_range, require_same_classes
 from resnettrain.feed import DeviceBatch, Feed, LanesFeed, SourceFeed
 from resnettrain.guard import FiniteGuard
 from resnettrain.metrics import Meter, Window
-from resnettrain.model import build_model, count_parameters, parameter_groups
+from resnettrain.model import build_model, count_parameters
 from resnettrain.numerics import Numerics
+from resnettrain.optimizer import apply_settings
 from resnettrain.progress import CheckpointSaved, Progress, RunStarted
 from resnettrain.runlog import RunLog, new_run_dir
 from resnettrain.schedule import Schedule, make_schedule
 from resnettrain.settings import to_toml
 from resnettrain.state import Identity, TrainState, identity_of, pack_content, unpack_content
-from resnettrain.step import TrainStep
+from resnettrain.step import TrainStep, make_step
 from resnettrain.stop import StopRequest
 from wdsloader import Dataset, mask_url, open_dataset
 
@@ -96,8 +97,7 @@ class Run:
         self.guard.check()
         path = checkpoint_path(self.log.checkpoint_dir, samples=self.state.samples)
         content = pack_content(
-            model=self.model,
-            optimizer=self.optimizer,
+            self.step.learner,
             state=self.state,
             window=self.window,
             identity=self.identity,
@@ -237,38 +237,41 @@ def _assemble(
     config: TrainConfig, parts: _Parts, *, progress: Progress, stop: StopRequest, found: _Found | None
 ) -> Run:
     numerics, identity = parts.numerics, parts.identity
-    model = numerics.place(build_model(identity.model, num_classes=identity.num_classes, seed=config.seed))
-    groups = parameter_groups(model, weight_decay=config.optim.weight_decay, no_decay_1d=config.optim.no_decay_1d)
-    optim = config.optim
-    # Fused also on the CPU: it is what skips an update by a flag on the device (guard.py).
-    optimizer = torch.optim.SGD(groups, lr=config.peak_lr, momentum=optim.momentum, nesterov=optim.nesterov, fused=True)
-    window = Window(config.log.window_steps)
+    model = numerics.place(
+        build_model(
+            identity.model,
+            num_classes=identity.num_classes,
+            seed=config.seed,
+            zero_init_residual=config.model.zero_init_residual,
+            antialias=config.model.antialias,
+        )
+    )
+    step = make_step(config, model, numerics=numerics)
     state = TrainState()
     if found is not None:
         state = unpack_content(
-            found[1], path=found[0], model=model, optimizer=optimizer, window=window, device=numerics.device
+            found[1], path=found[0], learner=step.learner, window=step.window, device=numerics.device
         )
-        _set_optim(optimizer, config)
+        apply_settings(step.optimizer, config.optim)
     run_dir, keep_lines = parts.run_dir, None
     if found is not None and _same_place(run_dir, _home(found[0])):
         keep_lines = int(found[1]["metrics_lines"])
     run_log = RunLog(run_dir, config_toml=_for_reading(config), keep_lines=keep_lines)
     remove_unfinished(run_dir)
-    guard = FiniteGuard(device=numerics.device)
     return Run(
         config=config,
         numerics=numerics,
         identity=identity,
         model=model,
-        optimizer=optimizer,
+        optimizer=step.optimizer,
         schedule=make_schedule(config, epoch_samples=parts.feed.epoch_samples),
         feed=parts.feed,
         evaluator=parts.evaluator,
         state=state,
-        window=window,
+        window=step.window,
         meter=Meter(every_s=config.log.every_s),
-        guard=guard,
-        step=TrainStep(config=config, numerics=numerics, model=model, optimizer=optimizer, guard=guard, window=window),
+        guard=step.guard,
+        step=step,
         log=run_log,
         progress=progress,
         stop=stop,
@@ -313,19 +316,13 @@ def _tell_start(run: Run, *, resumed_from: Path | None) -> None:
     )
 
 
-def _set_optim(optimizer: torch.optim.Optimizer, config: TrainConfig) -> None:
-    """Let the settings of now win over those in the checkpoint's optimizer; equal settings change nothing."""
-    for number, group in enumerate(optimizer.param_groups):
-        group["momentum"], group["nesterov"] = config.optim.momentum, config.optim.nesterov
-        group["weight_decay"] = config.optim.weight_decay if number == 0 else 0.0
-
-
 def _require_heeded(config: TrainConfig) -> None:
     """Refuse settings that the source's own pipeline would pass over in silence."""
     if config.data.pipeline != "source":
         return
     unheeded = {
         "augment": config.augment != AugmentConfig(),
+        "resolution": config.resolution != ResolutionConfig(),
         "data.lanes": config.data.lanes is not None,
         "data.exact": config.data.exact,
         "data.on_error": config.data.on_error != "stop",

@@ -1,8 +1,8 @@
 """Where a run stands, and what of it goes into a checkpoint and comes back.
 
 A checkpoint is a dict of plain values and tensors: format, version, versions (of torch and Python), model, optimizer,
-rng, progress (samples, updates, epoch ...), loader (the data position), window (the last losses), identity (what must
-fit on resume), config, metrics_lines.
+ema and scaler (None where the run has none), rng, progress (samples, updates, epoch ...), loader (the data position),
+window (the last losses), identity (what must fit on resume), config, metrics_lines.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import nn
 
 from resnettrain.checkpoint import find_checkpoint
 from resnettrain.config import TrainConfig
+from resnettrain.ema import Ema
 from resnettrain.errors import CheckpointError
 from resnettrain.metrics import Window
 from resnettrain.recipes import recipe
@@ -27,6 +28,7 @@ from resnettrain.settings import to_mapping, with_values
 __all__ = [
     "FORMAT_VERSION",
     "Identity",
+    "Learner",
     "TrainState",
     "config_of",
     "identity_of",
@@ -57,6 +59,16 @@ class Identity:
     classes: tuple[str, ...] | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learner:
+    """What learns, saved and put back together. `model` is the bare module."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    ema: Ema | None
+    scaler: torch.amp.GradScaler | None
+
+
 @dataclass(slots=True, kw_only=True)
 class TrainState:
     """The clock of a run: samples consumed over all ranks, and what derives from it.
@@ -75,10 +87,10 @@ class TrainState:
 
 
 def pack_content(
-    *, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainState, window: Window, identity: Identity,
-    config: TrainConfig, metrics_lines: int,
-) -> dict[str, Any]:  # fmt: skip
+    learner: Learner, *, state: TrainState, window: Window, identity: Identity, config: TrainConfig, metrics_lines: int
+) -> dict[str, Any]:
     """Return the content of a checkpoint: plain values and tensors only, so that it loads with weights_only."""
+    model, ema, scaler = learner.model, learner.ema, learner.scaler
     progress, device = asdict(state), next(model.parameters()).device
     loader = progress.pop("loader")
     return {
@@ -90,7 +102,9 @@ def pack_content(
             "torchvision": str(torchvision.__version__),
         },
         "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
+        "optimizer": learner.optimizer.state_dict(),
+        "ema": ema.module.state_dict() if ema is not None else None,
+        "scaler": scaler.state_dict() if scaler is not None else None,
         "rng": {
             "torch": torch.get_rng_state(),
             # Of the run's device alone: to ask the others would open each of them.
@@ -106,21 +120,20 @@ def pack_content(
 
 
 def unpack_content(
-    content: Mapping[str, Any],
-    *,
-    path: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    window: Window,
-    device: torch.device,
+    content: Mapping[str, Any], *, path: Path, learner: Learner, window: Window, device: torch.device
 ) -> TrainState:
     """Put a checkpoint's content into the parts of a run, torch's RNGs included; return where the run stands.
 
+    An average that the checkpoint does not have begins with its weights.
     Raises: CheckpointError: weights or optimizer state of another shape.
     """
     try:
-        model.load_state_dict(content["model"])
-        optimizer.load_state_dict(content["optimizer"])
+        learner.model.load_state_dict(content["model"])
+        learner.optimizer.load_state_dict(content["optimizer"])
+        if learner.ema is not None:
+            learner.ema.module.load_state_dict(content.get("ema") or content["model"])
+        if learner.scaler is not None and content.get("scaler") is not None:
+            learner.scaler.load_state_dict(content["scaler"])
     except (RuntimeError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path}: does not fit the model or the optimizer: {error}") from error
     window.load(content["window"], device=device)

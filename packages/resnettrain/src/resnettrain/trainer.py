@@ -15,6 +15,7 @@ from typing import Literal
 from resnettrain.config import TrainConfig
 from resnettrain.errors import DataMismatchError, EvaluationError
 from resnettrain.evaluate import EvalResult
+from resnettrain.garbage import Collector
 from resnettrain.numerics import Numerics, global_switches
 from resnettrain.progress import Progress, RunEnded, TrainReport, ValReport, silent
 from resnettrain.run import Run, open_run
@@ -66,10 +67,11 @@ def train(config: TrainConfig, *, progress: Progress = silent, resume: Path | No
         StopRequest() as stop,
         global_switches(Numerics.of(config.runtime), threads=config.runtime.threads),
         open_run(config, progress=progress, stop=stop, resume=resume) as run,
+        Collector(every=config.runtime.gc_every) as collector,
     ):
         begin = run.meter.now()
         try:
-            outcome = _loop(run)
+            outcome = _loop(run, collector=collector)
         except KeyboardInterrupt:
             log.warning("stopped at once, without a checkpoint of this moment")
             outcome = "interrupted"
@@ -77,21 +79,22 @@ def train(config: TrainConfig, *, progress: Progress = silent, resume: Path | No
         return _end(run, outcome, number=number, seconds=run.meter.now() - begin)
 
 
-def _loop(run: Run) -> Outcome:
+def _loop(run: Run, *, collector: Collector) -> Outcome:
     """Run epochs until the last one, a cap or a signal."""
-    config, state, model = run.config, run.state, run.model
+    config, state = run.config, run.state
     ending = _ending(run)
     while ending is None and state.epoch < config.schedule.epochs:
-        model.train()
+        run.step.train()
         for batch in run.meter.waiting(run.rest_of_epoch()):
             report_due = run.meter.due()
             lr = lr_at(state.samples, schedule=run.schedule)
-            run.step.run(batch, lr=lr, epoch=state.epoch, samples=state.samples)
+            run.step.run(batch, lr=lr, state=state)
             run.meter.count(batch.size)
             state.samples += batch.size
             state.updates += 1
             state.batch += 1
             state.loader = batch.state
+            collector.after_update(state.updates)
 
             if report_due:
                 _report(run, lr=lr)
