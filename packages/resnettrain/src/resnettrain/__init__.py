@@ -45,7 +45,7 @@ from resnettrain.progress import (
     ValReport,
     source_line,
 )
-from resnettrain.recipes import DEFAULT_RECIPE, RECIPES, Recipe, recipe
+from resnettrain.recipes import DEFAULT_RECIPE, RECIPES, Published, Recipe, recipe
 from resnettrain.schedule import Schedule, lr_at, make_schedule, resolution_at
 from resnettrain.settings import from_toml, read_toml, resolve_config, to_mapping, to_toml, with_overrides, with_values
 
@@ -78,6 +78,7 @@ __all__ = [
     "NonFiniteLossError",
     "OptimConfig",
     "Progress",
+    "Published",
     "Recipe",
     "ResnettrainError",
     "ResolutionConfig",

@@ -124,6 +124,8 @@ def open_run(config: TrainConfig, *, progress: Progress, stop: StopRequest, resu
         _require_resumable(config, saved, path=found[0])
     if not config.data.urls:
         raise ConfigError("data.urls: no shards are named. Give --urls PATTERN.")
+    if config.model.init is not None:
+        raise ConfigError(f"model.init: {config.model.init} cannot be loaded by this version. Leave it out.")
     _require_heeded(config)
     numerics = Numerics.of(config.runtime)
     torch.manual_seed(config.seed)
