@@ -21,8 +21,8 @@ def test_an_epoch_is_whole_batches_and_its_position_travels_with_them(train_set:
         batches = list(feed.epoch())
         assert (feed.epoch_batches, feed.epoch_samples) == (6, 96)
         assert [batch.size for batch in batches] == [16] * 6
-        assert batches[0].images.shape == (16, 3, 32, 32)
-        assert batches[0].images.dtype == torch.float32
+        assert batches[0].images.shape == (16, 32, 32, 3)
+        assert batches[0].images.dtype == torch.uint8
         resumed = LanesFeed(dataset, config, numerics=CPU, num_classes=4, state=batches[3].state)
         assert [batch.keys for batch in resumed.epoch()] == [batch.keys for batch in batches[4:]]
         assert resumed.position() == feed.position()

@@ -25,6 +25,7 @@ from wds.make_shards import make_shards
 from wds.patterns import GreedyCommand, refuse_empty
 from wds.peek import peek
 from wds.ranks import is_heard
+from wds.recipes import recipes_app
 from wds.repair import repair
 from wds.reshard import reshard
 from wds.run_plan import run_plan
@@ -166,6 +167,7 @@ _mount("reshard", reshard)
 _mount("train", train, cls=GreedyCommand)
 _mount("eval", evaluate)
 _mount("demo", demo)
+app.add_typer(recipes_app, name="recipes")
 app.add_typer(cache_app, name="cache")
 
 

@@ -63,15 +63,10 @@ class Ranks:
         """Return whether there is no other rank."""
         return self.place.is_alone
 
-    def wrap(self, model: nn.Module, *, sync_norm: bool = False) -> nn.Module:
-        """Return a model, placed on its device, whose gradients are averaged over the ranks; alone, the model itself.
-
-        Args: sync_norm: normalize over the batches of all ranks; torch has that for CUDA alone.
-        """
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Return a model, placed on its device, whose gradients are averaged over the ranks."""
         if self.is_alone:
             return model
-        if sync_norm:
-            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         device = next(model.parameters()).device
         # Statistics are averaged where they are used: before an evaluation and in a checkpoint.
         sync_buffers = {_SYNC_BUFFERS: False}

@@ -256,9 +256,10 @@ def evaluate_checkpoint(
         if overrides is not None:
             config = replace(config, data=overrides.data, eval=overrides.eval, runtime=overrides.runtime)
         numerics = Numerics.of(config.runtime, local_rank=place.local_rank)
-        model = build_model(identity.model, num_classes=identity.num_classes, seed=0)
+        model = build_model(identity.model, num_classes=identity.num_classes, seed=0, antialias=config.model.antialias)
         try:
-            model.load_state_dict(start.content["model"])
+            average = start.content.get("ema") if config.eval.weights != "model" else None
+            model.load_state_dict(average or start.content["model"])
         except RuntimeError as error:
             raise CheckpointError(f"{start.path}: does not fit the model {identity.model}: {error}") from error
         with global_switches(numerics, threads=config.runtime.threads), ExitStack() as stack:

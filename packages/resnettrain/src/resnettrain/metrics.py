@@ -15,15 +15,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["ClassFigures", "Meter", "Totals", "Window", "weighted_loss"]
+__all__ = ["ClassFigures", "Meter", "Totals", "Window", "hits"]
 
 _Item = TypeVar("_Item")
 
 
-def weighted_loss(logits_NK: Tensor, labels_N: Tensor, *, weights_N: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Return the mean cross-entropy over rows, each counted by its weight; 0 where no row counts."""
-    losses_N = functional.cross_entropy(logits_NK, labels_N, reduction="none", label_smoothing=label_smoothing)
-    return (losses_N * weights_N).sum() / weights_N.sum().clamp(min=1.0)
+def hits(logits_NK: Tensor, labels_N: Tensor) -> Tensor:
+    """Return 1 for every row whose best class is its label, else 0: float32 (N,)."""
+    return (logits_NK.argmax(dim=1) == labels_N).to(torch.float32)
 
 
 class Window:
@@ -39,10 +38,8 @@ class Window:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def add(self, loss: Tensor, *, logits_NK: Tensor, labels_N: Tensor, weights_N: Tensor) -> None:
+    def add(self, loss: Tensor, *, top1: Tensor) -> None:
         """Keep one step's loss and its share of right answers among the rows that count."""
-        hits_N = (logits_NK.argmax(dim=1) == labels_N).to(torch.float32)
-        top1 = (hits_N * weights_N).sum() / weights_N.sum().clamp(min=1.0)
         figures_2 = torch.stack([loss.detach().to(torch.float64), top1.to(torch.float64)])
         self._steps.append(figures_2 if self._mean is None else self._mean(figures_2))
 

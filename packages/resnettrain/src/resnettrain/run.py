@@ -17,16 +17,17 @@ import torch
 from torch import nn
 
 from resnettrain.checkpoint import CheckpointWriter, checkpoint_path, remove_unfinished
-from resnettrain.config import AugmentConfig, TrainConfig
+from resnettrain.config import AugmentConfig, ResolutionConfig, TrainConfig
 from resnettrain.distributed import Ranks
 from resnettrain.errors import ConfigError, DataMismatchError, NonFiniteLossError
 from resnettrain.evaluate import EvalResult, Evaluator, require_label_range, require_same_classes
 from resnettrain.feed import DeviceBatch, Feed, LanesFeed, SourceFeed
 from resnettrain.guard import FiniteGuard
 from resnettrain.metrics import Meter, Window
-from resnettrain.model import build_model, count_parameters, parameter_groups
+from resnettrain.model import build_model, count_parameters
 from resnettrain.norm_stats import averaged
 from resnettrain.numerics import Numerics
+from resnettrain.optimizer import apply_settings
 from resnettrain.progress import CheckpointSaved, Progress, RunStarted, silent
 from resnettrain.resume import (
     AUTO,
@@ -48,7 +49,7 @@ from resnettrain.state import (
     unpack_content,
     unpack_ranks,
 )
-from resnettrain.step import TrainStep
+from resnettrain.step import TrainStep, make_step
 from resnettrain.stop import LOOK, TIME_IS_UP, Agreement, StopRequest
 from wdsloader import Dataset, mask_url, open_dataset
 
@@ -149,11 +150,11 @@ class Run:
         """
         begin = self.meter.now()
         self.require_finite()
-        with averaged([self.model], ranks=self.ranks) as norms_Rn:
-            of_each = pack_ranks([self.model], norms_Rn, ranks=self.ranks)
+        models = self.step.learner.models
+        with averaged(models, ranks=self.ranks) as norms_Rn:
+            of_each = pack_ranks(models, norms_Rn, ranks=self.ranks)
             of_all = pack_content(
-                model=self.model,
-                optimizer=self.optimizer,
+                self.step.learner,
                 state=self.state,
                 window=self.window,
                 identity=self.identity,
@@ -186,6 +187,8 @@ def open_run(
         require_resumable(config, start)
     if not config.data.urls:
         raise ConfigError("data.urls: no shards are named. Give --urls PATTERN.")
+    if config.model.init is not None:
+        raise ConfigError(f"model.init: {config.model.init} cannot be loaded by this version. Leave it out.")
     _require_heeded(config, ranks=ranks)
     config = fitted_batch(config, start, world_size=ranks.world_size)
     numerics = Numerics.of(config.runtime, local_rank=ranks.place.local_rank)
@@ -312,42 +315,53 @@ def _assemble(
     keep_lines: int | None,
 ) -> Run:  # fmt: skip
     numerics, identity, ranks = parts.numerics, parts.identity, parts.ranks
-    model = numerics.place(build_model(identity.model, num_classes=identity.num_classes, seed=config.seed))
-    forward = ranks.wrap(model, sync_norm=config.distributed.sync_norm)
-    groups = parameter_groups(model, weight_decay=config.optim.weight_decay, no_decay_1d=config.optim.no_decay_1d)
-    optim = config.optim
-    # Fused also on the CPU: it is what skips an update by a flag on the device (guard.py).
-    optimizer = torch.optim.SGD(groups, lr=config.peak_lr, momentum=optim.momentum, nesterov=optim.nesterov, fused=True)
-    window = Window(config.log.window_steps, mean=None if ranks.is_alone else ranks.mean_)
+    model = numerics.place(
+        build_model(
+            identity.model,
+            num_classes=identity.num_classes,
+            seed=config.seed,
+            zero_init_residual=config.model.zero_init_residual,
+            antialias=config.model.antialias,
+        )
+    )
+    if config.distributed.sync_norm and not ranks.is_alone:
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    step = make_step(
+        config,
+        model,
+        numerics=numerics,
+        rank=ranks.place.rank,
+        world_size=ranks.world_size,
+        agree=None if ranks.is_alone else ranks.max_,
+        mean=None if ranks.is_alone else ranks.mean_,
+    )
+    step.forward = ranks.wrap(step.forward)
     state = TrainState()
     if start is not None:
         state = unpack_content(
-            start.content, path=start.path, model=model, optimizer=optimizer, window=window, device=numerics.device
+            start.content, path=start.path, learner=step.learner, window=step.window, device=numerics.device
         )
-        unpack_ranks(start.content, models=[model], place=ranks.place)
-        _set_optim(optimizer, config)
+        unpack_ranks(start.content, models=step.learner.models, place=ranks.place)
+        apply_settings(step.optimizer, config.optim)
     run_dir = parts.run_dir
     if start is not None and _same_place(run_dir, start.home):
         keep_lines = int(start.content["metrics_lines"])
     run_log = RunLog(run_dir, config_toml=_for_reading(config) if ranks.is_first else None, keep_lines=keep_lines)
     if ranks.is_first:
         remove_unfinished(run_dir)
-    guard = FiniteGuard(device=numerics.device, agree=None if ranks.is_alone else ranks.max_)
-    step = TrainStep(config=config, numerics=numerics, model=model, optimizer=optimizer, guard=guard, window=window)
-    step.forward = forward
     return Run(
         config=config,
         numerics=numerics,
         identity=identity,
         model=model,
-        optimizer=optimizer,
+        optimizer=step.optimizer,
         schedule=make_schedule(config, epoch_samples=parts.feed.epoch_samples),
         feed=parts.feed,
         evaluator=parts.evaluator,
         state=state,
-        window=window,
+        window=step.window,
         meter=Meter(every_s=config.log.every_s),
-        guard=guard,
+        guard=step.guard,
         step=step,
         log=run_log,
         progress=progress,
@@ -393,13 +407,6 @@ def _tell_start(run: Run, *, resumed_from: Path | None) -> None:
     )
 
 
-def _set_optim(optimizer: torch.optim.Optimizer, config: TrainConfig) -> None:
-    """Let the settings of now win over those in the checkpoint's optimizer; equal settings change nothing."""
-    for number, group in enumerate(optimizer.param_groups):
-        group["momentum"], group["nesterov"] = config.optim.momentum, config.optim.nesterov
-        group["weight_decay"] = config.optim.weight_decay if number == 0 else 0.0
-
-
 def _require_heeded(config: TrainConfig, *, ranks: Ranks) -> None:
     """Refuse settings that the source's own pipeline would pass over in silence."""
     if config.data.pipeline != "source":
@@ -408,6 +415,7 @@ def _require_heeded(config: TrainConfig, *, ranks: Ranks) -> None:
         raise ConfigError("data.pipeline: the source's own has one rank. Start one, or set data.pipeline=lanes.")
     unheeded = {
         "augment": config.augment != AugmentConfig(),
+        "resolution": config.resolution != ResolutionConfig(),
         "data.lanes": config.data.lanes is not None,
         "data.exact": config.data.exact,
         "data.on_error": config.data.on_error != "stop",

@@ -1,9 +1,9 @@
 """Where a run stands, and what of it goes into a checkpoint and comes back.
 
 A checkpoint is a dict of plain values and tensors: format, version, versions (of torch and Python), model, optimizer,
-ranks (how many, and what each has of its own: random numbers, statistics of batch normalization), progress (samples,
-updates, epoch ...), loader (the data position), window (the last losses), identity (what must fit on resume), config,
-metrics_lines.
+ema and scaler (None where the run has none), ranks (how many, and what each has of its own: random numbers, statistics
+of batch normalization), progress (samples, updates, epoch ...), loader (the data position), window (the last losses),
+identity (what must fit on resume), config, metrics_lines.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from torch import nn
 from resnettrain.checkpoint import find_checkpoint
 from resnettrain.config import TrainConfig
 from resnettrain.distributed import Ranks
+from resnettrain.ema import Ema
 from resnettrain.errors import CheckpointError
 from resnettrain.metrics import Window
 from resnettrain.norm_stats import set_norm_stats
@@ -31,6 +32,7 @@ from resnettrain.settings import to_mapping, with_values
 __all__ = [
     "FORMAT_VERSION",
     "Identity",
+    "Learner",
     "TrainState",
     "config_of",
     "identity_of",
@@ -63,6 +65,21 @@ class Identity:
     classes: tuple[str, ...] | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learner:
+    """What learns, saved and put back together. `model` is the bare module."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    ema: Ema | None
+    scaler: torch.amp.GradScaler | None
+
+    @property
+    def models(self) -> list[nn.Module]:
+        """Return the model and, where there is one, its average."""
+        return [self.model] if self.ema is None else [self.model, self.ema.module]
+
+
 @dataclass(slots=True, kw_only=True)
 class TrainState:
     """The clock of a run: samples consumed over all ranks, and what derives from it.
@@ -81,10 +98,10 @@ class TrainState:
 
 
 def pack_content(
-    *, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainState, window: Window, identity: Identity,
-    config: TrainConfig, metrics_lines: int,
-) -> dict[str, Any]:  # fmt: skip
+    learner: Learner, *, state: TrainState, window: Window, identity: Identity, config: TrainConfig, metrics_lines: int
+) -> dict[str, Any]:
     """Return what all ranks have in common of a checkpoint: plain values and tensors, so that it loads weights_only."""
+    model, ema, scaler = learner.model, learner.ema, learner.scaler
     progress = asdict(state)
     loader = progress.pop("loader")
     return {
@@ -96,7 +113,9 @@ def pack_content(
             "torchvision": str(torchvision.__version__),
         },
         "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
+        "optimizer": learner.optimizer.state_dict(),
+        "ema": ema.module.state_dict() if ema is not None else None,
+        "scaler": scaler.state_dict() if scaler is not None else None,
         "progress": progress,
         "loader": loader,
         "window": window.state(),
@@ -134,21 +153,20 @@ def unpack_ranks(content: Mapping[str, Any], *, models: Sequence[nn.Module], pla
 
 
 def unpack_content(
-    content: Mapping[str, Any],
-    *,
-    path: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    window: Window,
-    device: torch.device,
+    content: Mapping[str, Any], *, path: Path, learner: Learner, window: Window, device: torch.device
 ) -> TrainState:
     """Put what all ranks have in common into the parts of a run; return where the run stands.
 
+    An average that the checkpoint does not have begins with its weights.
     Raises: CheckpointError: weights or optimizer state of another shape.
     """
     try:
-        model.load_state_dict(content["model"])
-        optimizer.load_state_dict(content["optimizer"])
+        learner.model.load_state_dict(content["model"])
+        learner.optimizer.load_state_dict(content["optimizer"])
+        if learner.ema is not None:
+            learner.ema.module.load_state_dict(content.get("ema") or content["model"])
+        if learner.scaler is not None and content.get("scaler") is not None:
+            learner.scaler.load_state_dict(content["scaler"])
     except (RuntimeError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path}: does not fit the model or the optimizer: {error}") from error
     window.load(content["window"], device=device)

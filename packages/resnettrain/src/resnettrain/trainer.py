@@ -12,10 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from torch import nn
+
 from resnettrain.config import TrainConfig
 from resnettrain.distributed import open_ranks
 from resnettrain.errors import DataMismatchError, EvaluationError
 from resnettrain.evaluate import EvalResult
+from resnettrain.garbage import Collector
 from resnettrain.memory import memory_in_words
 from resnettrain.norm_stats import averaged
 from resnettrain.numerics import Numerics, global_switches
@@ -82,11 +85,12 @@ def train(
             global_switches(Numerics.of(config.runtime, local_rank=place.local_rank), threads=config.runtime.threads),
             open_run(config, progress=progress, stop=stop, resume=resume, ranks=ranks) as run,
             memory_in_words(run.config.data, model=run.model),
+            Collector(every=config.runtime.gc_every) as collector,
         ):
             begin = run.meter.now()
             number: int | None = None
             try:
-                outcome, number = _loop(run)
+                outcome, number = _loop(run, collector=collector)
                 run.agreement.close()
             except KeyboardInterrupt:
                 if not ranks.is_alone:
@@ -96,22 +100,23 @@ def train(
             return _end(run, outcome, number=number, seconds=run.meter.now() - begin)
 
 
-def _loop(run: Run) -> _Ending:
+def _loop(run: Run, *, collector: Collector) -> _Ending:
     """Run epochs until the last one, a cap or a signal; return how it ended, and the signal."""
-    config, state, model = run.config, run.state, run.model
+    config, state = run.config, run.state
     ending = _ending(run)
     while ending is None and state.epoch < config.schedule.epochs:
-        model.train()
+        run.step.train()
         for batch in run.meter.waiting(run.rest_of_epoch()):
             report_due = run.meter.due()
             lr = lr_at(state.samples, schedule=run.schedule)
-            run.step.run(batch, lr=lr, epoch=state.epoch, samples=state.samples)
+            run.step.run(batch, lr=lr, state=state)
             num_samples = batch.size * run.ranks.world_size
             run.meter.count(num_samples)
             state.samples += num_samples
             state.updates += 1
             state.batch += 1
             state.loader = batch.state
+            collector.after_update(state.updates)
             run.ranks.step_done()
 
             if report_due:
@@ -198,9 +203,14 @@ def _validate(run: Run) -> tuple[int | None, bool]:
         answers.extend([answer] if answer is not None else [])
         return answer is not None
 
+    result = None
     try:
-        with averaged([run.model], ranks=run.ranks):
-            result = run.evaluator.run(run.model, progress=run.progress, must_stop=must_stop)
+        with averaged(run.step.learner.models, ranks=run.ranks):
+            for name, model in _weighed(run).items():
+                result = run.evaluator.run(model, progress=run.progress, must_stop=must_stop)
+                if result is None:
+                    break
+                _log_validation(run, result, weights=name)
     except EvaluationError:
         # The epoch's work is not the validation set's fault.
         run.save()
@@ -238,6 +248,23 @@ def _report(run: Run, *, lr: float) -> None:
     run.progress(report)
 
 
+def _weighed(run: Run) -> dict[str, nn.Module]:
+    """Return the weights to evaluate by what they are called; the last ones' figures are those of the run."""
+    learner, wanted = run.step.learner, run.config.eval.weights
+    if learner.ema is None or wanted == "model":
+        return {"model": learner.model}
+    average = {"ema": learner.ema.module}
+    return average if wanted == "auto" else {"model": learner.model, **average}
+
+
+def _log_validation(run: Run, result: EvalResult, *, weights: str) -> None:
+    figures = {name: getattr(result, name) for name in ("count", "top1", "top5", "loss", "seconds")}
+    if result.flip is not None:
+        figures |= {f"flip_{name}": figure for name, figure in asdict(result.flip).items()}
+    state = run.state
+    run.log.write("val", {"epoch": state.epoch, "samples": state.samples, "weights": weights, **figures})
+
+
 def _report_validation(run: Run, result: EvalResult) -> bool:
     """Report, and return whether it is the best so far."""
     state = run.state
@@ -253,7 +280,6 @@ def _report_validation(run: Run, result: EvalResult) -> bool:
         seconds=result.seconds,
         is_best=is_best,
     )
-    run.log.write("val", {name: figure for name, figure in asdict(report).items() if name != "is_best"})
     run.progress(report)
     return is_best
 
