@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -50,7 +51,8 @@ class Started:
         codes_path = self.folder / "codes.json"
         if not wait_until(codes_path.exists, timeout_s=timeout_s):
             for pid in self.pids:
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             assert wait_until(codes_path.exists)
         codes: list[int] = json.loads(codes_path.read_text())
         return [self._result(rank, code) for rank, code in enumerate(codes)]
