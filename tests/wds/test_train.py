@@ -416,7 +416,7 @@ def test_resume_auto_needs_a_run_folder(train_set: PictureSet) -> None:
 def test_a_time_limit_saves_and_ends_well(train_set: PictureSet, tmp_path: Path) -> None:
     ended = train("--urls", train_set.manifest, "--run-dir", tmp_path / "run", "--max-hours", 1e-9)
     assert (ended.code, ended.stdout.startswith("capped: 0 samples, 0 updates")) == (0, True)
-    assert checkpoints(tmp_path / "run") == ["samples-00000000000000.pt"]
+    assert [record["outcome"] for record in records(tmp_path / "run", "end")] == ["capped"]
 
 
 def test_a_batch_of_all_ranks_is_given_in_place_of_that_of_each(train_set: PictureSet, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def train(
     """
     if not dry_run:
         launch_ranks(nproc)
-    from resnettrain import resolve_config
+    from resnettrain import ConfigError, resolve_config
 
     flags = {
         "data.urls": without_stdin([*(urls or []), *(patterns or [])]) or None,
@@ -87,13 +87,10 @@ def train(
         "run_dir": run_dir,
         "seed": seed,
     }
-    settings = resolve_config(
-        recipe_name=recipe,
-        file=config,
-        overrides=overrides or (),
-        flags=flags,
-        base=_settings_of(resume, run_dir=run_dir),
-    )
+    base = _settings_of(resume, run_dir=run_dir)
+    settings = resolve_config(recipe_name=recipe, file=config, overrides=overrides or (), flags=flags, base=base)
+    if batch_size is not None and settings.data.global_batch_size is not None:
+        raise ConfigError("--batch-size: data.global_batch_size is given too, and says what it is. Give one of them")
     act = _show if dry_run else partial(_run, resume=resume)
     act(settings, as_json=as_json)
 
