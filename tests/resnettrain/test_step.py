@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -121,7 +123,7 @@ def test_no_step_reads_a_value_from_the_device_and_a_report_does(precision: str,
 
 def test_one_batch_is_learnt_by_heart() -> None:
     step = a_step(optim__weight_decay=0.0)
-    run(step, a_batch(), times=60, lr=0.02)
+    run(step, a_batch(side=16), times=60, lr=0.02)
     assert step.window.state()[-1, 0] < 0.01
     assert step.window.state()[-1, 1] == 1.0
 
@@ -264,12 +266,14 @@ def test_micro_batches_exchange_their_gradients_once_an_update() -> None:
     distributed = nn.parallel.DistributedDataParallel(step.forward)
     exchanged: list[int] = []
 
-    def count(_state: object, bucket: torch.distributed.GradBucket) -> torch.futures.Future[Tensor]:
+    def count(_state: object, bucket: Any) -> torch.futures.Future[Tensor]:
         exchanged.append(bucket.index())
         done: torch.futures.Future[Tensor] = torch.futures.Future()
         done.set_result(bucket.buffer())
         return done
 
+    # torch compares the annotations themselves, which here are their text.
+    count.__annotations__ = {"bucket": torch.distributed.GradBucket, "return": torch.futures.Future[Tensor]}
     distributed.register_comm_hook(None, count)
     step.forward = distributed
     alone = a_step(NoNorm(), runtime__micro_batches=4)
