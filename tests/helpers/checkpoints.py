@@ -16,7 +16,7 @@ def learnt(checkpoint: Path | None) -> dict[str, Any]:
     """Return what must be equal bit for bit: weights, buffers, momentum, RNG, position."""
     assert checkpoint is not None
     content = read_checkpoint(checkpoint)
-    return {key: content[key] for key in ("model", "optimizer", "rng", "progress", "loader")}
+    return {key: content[key] for key in ("model", "optimizer", "ranks", "progress", "loader")}
 
 
 def assert_equal(one: Any, other: Any) -> None:

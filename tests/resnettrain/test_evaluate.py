@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from resnettrain import (
 from resnettrain.evaluate import EvalResult, Evaluator, require_same_classes
 from resnettrain.gpu_augment import normalize
 from resnettrain.numerics import Numerics
-from resnettrain.stop import StopRequest
 from shardkit import iter_samples
 from tests.helpers.damaged import write_with_bad_pictures
 from tests.helpers.picture_sets import PictureSet, make_picture_set, tiny_config
@@ -95,13 +93,12 @@ def test_a_shortfall_is_an_error_and_no_figure(val_set: PictureSet) -> None:
     config = with_values(
         TrainConfig(), {"data": {"num_workers": 0, "batch_size": 16}, "model": {"image_size": 32, "num_classes": 4}}
     )
-    model, stop = build_model("tiny", num_classes=4, seed=0), StopRequest()
-    stop.ask(signal.SIGTERM)
+    model = build_model("tiny", num_classes=4, seed=0)
     with (
         open_dataset([str(val_set.manifest)]) as dataset,
         Evaluator(dataset, config, numerics=CPU, num_classes=4) as evaluator,
     ):
-        assert evaluator.run(model, stop=stop) is None
+        assert evaluator.run(model, must_stop=lambda: True) is None
         with pytest.raises(EvaluationError, match="85 samples were counted, the dataset has 101"):
             evaluator.run(model)
 

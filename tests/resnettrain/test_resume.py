@@ -52,6 +52,10 @@ if __name__ == "__main__":
 """
 
 
+# Of two ranks, with the random numbers of one.
+TOO_FEW = {"world_size": 2, "torch": torch.zeros(1, 1), "cuda": None, "norms": None}
+
+
 def at_samples(samples: int, act: Callable[[], object]) -> Callable[[Event], None]:
     """Return a progress that acts when the report of a certain sample count comes."""
 
@@ -73,7 +77,7 @@ def alone(train_set: PictureSet, val_set: PictureSet, tmp_path_factory: pytest.T
 def killed(train_set: PictureSet, val_set: PictureSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of two runs, `0` and `2` by their workers, killed in the middle of their second epoch."""
     folder = tmp_path_factory.mktemp("killed")
-    config = tiny_config(train_set, folder, val=val_set, checkpoint__every_updates=4)
+    config = tiny_config(train_set, folder, val=val_set, checkpoint__every_updates=4, checkpoint__background=False)
     (folder / "config.toml").write_text(to_toml(config))
     arguments = [str(folder / "config.toml"), str(folder)]
     done = subprocess.run(
@@ -124,7 +128,14 @@ def test_a_signal_during_the_validation_is_heard_and_the_validation_made_on_resu
 @pytest.mark.parametrize(
     ("part", "value"),
     [
-        *(("model", None), ("optimizer", 5), ("rng", {}), ("progress", {"samples": "x"}), ("loader", None)),
+        *(
+            ("model", None),
+            ("optimizer", 5),
+            ("ranks", {}),
+            ("ranks", {"world_size": 2, "torch": torch.zeros(1, 1), "cuda": None, "norms": None}),
+            ("progress", {"samples": "x"}),
+            ("loader", None),
+        ),
         *(("window", [1]), ("identity", {"model": "tiny"}), ("config", None), ("config", {"x": 1})),
         *(("metrics_lines", "x"), ("version", None), ("loader", {"version": 2})),
     ],

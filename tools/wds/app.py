@@ -24,6 +24,7 @@ from wds.inspect import inspect
 from wds.make_shards import make_shards
 from wds.patterns import GreedyCommand, refuse_empty
 from wds.peek import peek
+from wds.ranks import is_heard
 from wds.recipes import recipes_app
 from wds.repair import repair
 from wds.reshard import reshard
@@ -73,9 +74,7 @@ def _known_endings() -> Iterator[None]:
         known = _exit_code(error)
         if known is None:
             raise
-        if os.environ.get("WDS_DEBUG") == "1":
-            traceback.print_exception(error)
-        print_error(_in_words(error))
+        _show(error)
         raise typer.Exit(known) from None
 
 
@@ -113,6 +112,13 @@ def _exit_code(error: Exception) -> int | None:
     if isinstance(error, (PatternError, PackError, ReportError, ConfigError, SettingsError, RunFolderError)):
         return 2
     return 1 if isinstance(error, (ShardkitError, WdsloaderError, ResnettrainError, OSError)) else None
+
+
+def _show(error: Exception) -> None:
+    if os.environ.get("WDS_DEBUG") == "1":
+        traceback.print_exception(error)
+    if is_heard(error):
+        print_error(_in_words(error))
 
 
 def _wrong_use(error: TyperException) -> Exception:

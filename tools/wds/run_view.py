@@ -73,9 +73,15 @@ def _started(event: RunStarted) -> str:
     resumed = "" if event.resumed_from is None else f"\nresumed at {event.start_samples} samples: {event.resumed_from}"
     return (
         f"{event.model}, {event.num_parameters:,} parameters, {event.num_classes} classes, {event.device} "
-        f"{event.precision}; {event.epochs} epochs{batches} of {event.batch_size} on 1 rank; run folder "
+        f"{event.precision}; {event.epochs} epochs{batches} of {_batch(event)}; run folder "
         f"{event.run_dir}{resumed}"
     )
+
+
+def _batch(event: RunStarted) -> str:
+    if event.world_size == 1:
+        return f"{event.batch_size} on 1 rank"
+    return f"{event.batch_size * event.world_size} on {event.world_size} ranks, {event.batch_size} each"
 
 
 def _report(event: TrainReport, started: RunStarted | None) -> str:

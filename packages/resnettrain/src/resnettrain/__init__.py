@@ -13,6 +13,7 @@ from resnettrain.config import (
     AugmentConfig,
     CheckpointConfig,
     DataConfig,
+    DistributedConfig,
     EmaConfig,
     EvalConfig,
     LogConfig,
@@ -30,6 +31,8 @@ from resnettrain.errors import (
     DataMismatchError,
     EvaluationError,
     NonFiniteLossError,
+    OutOfMemoryError,
+    PeerError,
     ResnettrainError,
     RunFolderError,
     UnsafeCheckpointError,
@@ -45,13 +48,15 @@ from resnettrain.progress import (
     ValReport,
     source_line,
 )
+from resnettrain.rank import Rank
 from resnettrain.recipes import DEFAULT_RECIPE, RECIPES, Published, Recipe, recipe
 from resnettrain.schedule import Schedule, lr_at, make_schedule, resolution_at
 from resnettrain.settings import from_toml, read_toml, resolve_config, to_mapping, to_toml, with_overrides, with_values
 
 if TYPE_CHECKING:
     from resnettrain.checkpoint import find_checkpoint, latest, list_checkpoints, read_checkpoint
-    from resnettrain.evaluate import EvalResult, evaluate_checkpoint
+    from resnettrain.evaluate import EvalResult, Figures, evaluate_checkpoint
+    from resnettrain.metrics import ClassFigures
     from resnettrain.model import build_model, flops_per_image, model_names
     from resnettrain.runlog import new_run_dir, read_metrics
     from resnettrain.state import config_of, resume_config
@@ -64,21 +69,27 @@ __all__ = [
     "CheckpointConfig",
     "CheckpointError",
     "CheckpointSaved",
+    "ClassFigures",
     "ConfigError",
     "DataConfig",
     "DataMismatchError",
+    "DistributedConfig",
     "EmaConfig",
     "EvalConfig",
     "EvalResult",
     "EvaluationError",
     "Event",
+    "Figures",
     "LogConfig",
     "LossConfig",
     "ModelConfig",
     "NonFiniteLossError",
     "OptimConfig",
+    "OutOfMemoryError",
+    "PeerError",
     "Progress",
     "Published",
+    "Rank",
     "Recipe",
     "ResnettrainError",
     "ResolutionConfig",
@@ -123,7 +134,9 @@ __all__ = [
 
 # Names whose modules import torch or the packages below, and where they are.
 _HEAVY = {
+    "ClassFigures": "metrics",
     "EvalResult": "evaluate",
+    "Figures": "evaluate",
     "TrainResult": "trainer",
     "build_model": "model",
     "config_of": "state",

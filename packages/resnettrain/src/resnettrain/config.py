@@ -30,6 +30,7 @@ __all__ = [
     "AugmentConfig",
     "CheckpointConfig",
     "DataConfig",
+    "DistributedConfig",
     "EmaConfig",
     "EvalConfig",
     "LogConfig",
@@ -51,6 +52,8 @@ class DataConfig:
     `on_error` "skip" passes over samples that cannot be delivered, until more than `max_skipped` of an epoch were: a
     number of samples, or a share of the epoch. `cache_limit` is a size (`200GiB`) or a share of the disk (`30%`);
     `cache_ignore_query` names fields of a URL's query that do not tell one shard from another (`X-Amz-*`).
+    `global_batch_size`, that of all ranks together, is what the learning rate and a resume go by; given, it says what
+    `batch_size` is.
     """
 
     urls: tuple[str, ...] = ()
@@ -61,6 +64,7 @@ class DataConfig:
     allow_commands: bool = False
     pipeline: Literal["lanes", "source"] = "lanes"
     batch_size: int = 64
+    global_batch_size: int | None = None
     num_workers: int = 2
     lanes: int | None = None
     exact: bool = False
@@ -69,6 +73,8 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         at_least("data.batch_size", self.batch_size, low=1)
+        if self.global_batch_size is not None:
+            at_least("data.global_batch_size", self.global_batch_size, low=1)
         at_least("data.num_workers", self.num_workers, low=0)
         if self.lanes is not None:
             at_least("data.lanes", self.lanes, low=1)
@@ -94,11 +100,15 @@ class EvalConfig:
     """How a model is evaluated. `image_size` None: as it is trained. `flip`: also with the mean over the mirrored.
 
     `weights`: those of the moving average where there is one ("auto"), the model's own, or both, one after the other.
+    `classes`: also what was taken for what, class by class. `cache` keeps the decoded pictures on the device after the
+    first evaluation ("on"), on CUDA where they take less than a third of the free memory ("auto"), or never.
     """
 
     image_size: int | None = None
     flip: bool = False
     weights: Literal["auto", "model", "both"] = "auto"
+    classes: bool = False
+    cache: Literal["auto", "on", "off"] = "auto"
 
     def __post_init__(self) -> None:
         if self.image_size is not None:
@@ -131,12 +141,32 @@ class RuntimeConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DistributedConfig:
+    """How the ranks of a run go together.
+
+    `sync_norm` normalizes over the batches of all ranks (CUDA alone). `agree_every`: so many updates lie between two
+    questions whether to stop, the answer to which is read at the next.
+    """
+
+    sync_norm: bool = False
+    agree_every: int = 4
+
+    def __post_init__(self) -> None:
+        at_least("distributed.agree_every", self.agree_every, low=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:
-    """When a checkpoint is written, and how many of the newest are kept. One is always written at the end."""
+    """When a checkpoint is written, and how many of the newest are kept; the best one is kept beside them.
+
+    One is always written at the end, and one after a validation that is the best so far. `background` writes them in a
+    thread, while the training goes on.
+    """
 
     every_epochs: int = 1
     every_updates: int | None = None
     keep: int = 3
+    background: bool = True
 
     def __post_init__(self) -> None:
         at_least("checkpoint.every_epochs", self.every_epochs, low=1)
@@ -180,6 +210,7 @@ class TrainConfig:
     ema: EmaConfig = field(default_factory=EmaConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    distributed: DistributedConfig = field(default_factory=DistributedConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     log: LogConfig = field(default_factory=LogConfig)
 
@@ -200,4 +231,4 @@ class TrainConfig:
         """Return the highest learning rate of the run: `optim.lr`, or the rule of `optim.lr_per_256`."""
         if self.optim.lr is not None:
             return self.optim.lr
-        return self.optim.lr_per_256 * self.data.batch_size / 256
+        return self.optim.lr_per_256 * (self.data.global_batch_size or self.data.batch_size) / 256

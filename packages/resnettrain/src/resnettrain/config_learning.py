@@ -103,6 +103,7 @@ class ScheduleConfig:
     max_samples: int | None = None
     stop_rule: Literal["reach", "exceed"] = "reach"
     max_updates: int | None = None
+    max_hours: float | None = None
     epoch_samples: int | None = None
 
     def __post_init__(self) -> None:
@@ -116,6 +117,8 @@ class ScheduleConfig:
             value: int | None = getattr(self, name)
             if value is not None:
                 at_least(f"schedule.{name}", value, low=1)
+        if self.max_hours is not None:
+            positive("schedule.max_hours", self.max_hours)
         if self.warmup_epochs is not None and not 0 <= self.warmup_epochs < self.epochs:
             raise ConfigError(
                 f"schedule.warmup_epochs: {self.warmup_epochs} must be in 0..{self.epochs}, below schedule.epochs."

@@ -17,12 +17,13 @@ from torch import Tensor
 from resnettrain.config import TrainConfig
 from resnettrain.errors import DataMismatchError
 from resnettrain.numerics import Numerics
+from resnettrain.rank import Rank
 from resnettrain.ring import DeviceRing
 from resnettrain.schedule import resolution_at
 from wdsloader import AugmentConfig as CropConfig
 from wdsloader import Batch, Dataset, LoaderConfig, NoLengthError, SourceConfig, TorchLoader, source_loader
 
-__all__ = ["DeviceBatch", "Feed", "LanesFeed", "SourceFeed", "to_device"]
+__all__ = ["DeviceBatch", "Feed", "LanesFeed", "SourceFeed", "move_to", "require_labels"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class DeviceBatch:
 
     `images` uint8 (N, H, W, 3), or float32 normalized (N, 3, H, W) from the source's pipeline; `labels` int64 (N,),
     `weights` float32 (N,): 0 masks a row out.
-    `size` is what the batch adds to the samples consumed; `state` the data position after it, None where there is none.
+    `size` is its number of rows, masked ones included; `state` the data position after it, None where there is none.
     """
 
     images: Tensor
@@ -75,6 +76,7 @@ class LanesFeed:
         *,
         numerics: Numerics,
         num_classes: int,
+        place: Rank,
         state: dict[str, Any] | None,
     ) -> None:
         augment = config.augment
@@ -92,7 +94,8 @@ class LanesFeed:
             on_error=config.data.on_error,
             max_skipped=config.data.max_skipped,
         )
-        self._loader = TorchLoader(dataset, self._settings)
+        self._place = place
+        self._loader = self._open()
         self._ring = DeviceRing(numerics.device)
         self.skipped: Counter[str] = Counter()
         try:
@@ -101,7 +104,7 @@ class LanesFeed:
             self.epoch_batches = None
         self.epoch_samples = config.schedule.epoch_samples
         if self.epoch_batches is not None:
-            self.epoch_samples = self.epoch_batches * config.data.batch_size
+            self.epoch_samples = self.epoch_batches * config.data.batch_size * place.world_size
         if state is not None:
             self._loader.load_state_dict(state)
 
@@ -132,8 +135,12 @@ class LanesFeed:
         if size != self._settings.image_size:
             self._loader.close()
             self._settings = replace(self._settings, image_size=size)
-            self._loader = TorchLoader(self._dataset, self._settings)
+            self._loader = self._open()
             self._loader.load_state_dict(position)
+
+    def _open(self) -> TorchLoader:
+        place = self._place
+        return TorchLoader(self._dataset, self._settings, rank=place.rank, world_size=place.world_size)
 
     def position(self) -> dict[str, Any] | None:
         """Return the data position behind the last batch handed out."""
@@ -180,23 +187,6 @@ class SourceFeed:
         """Leave the workers to webdataset, which ends them with the iterator."""
 
 
-def to_device(batch: Batch, *, numerics: Numerics, num_classes: int) -> DeviceBatch:
-    """Return a host batch on the device.
-
-    Raises: DataMismatchError: a label outside 0..num_classes-1, naming its key.
-    """
-    require_labels(batch.labels, num_classes=num_classes, keys=batch.keys)
-    images, labels, weights = (_move(part, numerics.device) for part in (batch.images, batch.labels, batch.weights))
-    return DeviceBatch(
-        images=images,
-        labels=labels,
-        weights=weights,
-        keys=batch.keys,
-        size=len(batch.labels),
-        state=dict(batch.state),
-    )
-
-
 def require_labels(labels_N: Tensor, *, num_classes: int, keys: tuple[str | None, ...]) -> None:
     """Refuse labels outside 0..num_classes-1.
 
@@ -218,7 +208,8 @@ def _epoch_of(position: Mapping[str, Any] | None) -> int:
     return epoch if isinstance(epoch, int) else 0
 
 
-def _move(tensor: Tensor, device: torch.device) -> Tensor:
+def move_to(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a host tensor on the device."""
     # From pinned memory the copy waits for nothing; from any other it waits for the device, and would count as waiting
     # for data.
     if device.type == "cuda":

@@ -26,12 +26,13 @@ class Numerics:
     deterministic: bool
 
     @classmethod
-    def of(cls, runtime: RuntimeConfig) -> Numerics:
+    def of(cls, runtime: RuntimeConfig, *, local_rank: int = 0) -> Numerics:
         """Work out "auto" and None: CUDA where there is one, bf16 and channels_last there, deterministic on the CPU.
 
+        Args: local_rank: of the CUDA devices of a host each rank takes the one of its number, unless one is named.
         Raises: ConfigError: a device that torch does not know or does not find.
         """
-        device = _device(runtime.device)
+        device = _device(runtime.device, local_rank=local_rank)
         on_cuda = device.type == "cuda"
         return cls(
             device=device,
@@ -84,9 +85,12 @@ def _allow_tf32(matmul: bool, convolutions: bool) -> None:
     torch.backends.cudnn.allow_tf32 = convolutions
 
 
-def _device(name: str) -> torch.device:
+def _device(name: str, *, local_rank: int) -> torch.device:
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and torch.cuda.is_available():
+        # A launcher may show each rank one device alone.
+        name = f"cuda:{local_rank if torch.cuda.device_count() > 1 else 0}"
     try:
         device = torch.device(name)
     except RuntimeError:

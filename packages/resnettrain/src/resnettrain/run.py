@@ -16,23 +16,41 @@ from typing import Any
 import torch
 from torch import nn
 
-from resnettrain.checkpoint import checkpoint_path, find_checkpoint, remove_unfinished, rotate, write_checkpoint
+from resnettrain.checkpoint import CheckpointWriter, checkpoint_path, remove_unfinished
 from resnettrain.config import AugmentConfig, ResolutionConfig, TrainConfig
-from resnettrain.errors import CheckpointError, ConfigError, DataMismatchError
+from resnettrain.distributed import Ranks
+from resnettrain.errors import ConfigError, DataMismatchError, NonFiniteLossError
 from resnettrain.evaluate import EvalResult, Evaluator, require_label_range, require_same_classes
 from resnettrain.feed import DeviceBatch, Feed, LanesFeed, SourceFeed
 from resnettrain.guard import FiniteGuard
 from resnettrain.metrics import Meter, Window
 from resnettrain.model import build_model, count_parameters
+from resnettrain.norm_stats import averaged
 from resnettrain.numerics import Numerics
 from resnettrain.optimizer import apply_settings
-from resnettrain.progress import CheckpointSaved, Progress, RunStarted
+from resnettrain.progress import CheckpointSaved, Progress, RunStarted, silent
+from resnettrain.resume import (
+    AUTO,
+    Resume,
+    Start,
+    find_start,
+    fitted_batch,
+    require_resumable,
+    require_same_run,
+)
 from resnettrain.runlog import RunLog, new_run_dir
 from resnettrain.schedule import Schedule, make_schedule
 from resnettrain.settings import to_toml
-from resnettrain.state import Identity, TrainState, identity_of, pack_content, unpack_content
+from resnettrain.state import (
+    Identity,
+    TrainState,
+    pack_content,
+    pack_ranks,
+    unpack_content,
+    unpack_ranks,
+)
 from resnettrain.step import TrainStep, make_step
-from resnettrain.stop import StopRequest
+from resnettrain.stop import LOOK, TIME_IS_UP, Agreement, StopRequest
 from wdsloader import Dataset, mask_url, open_dataset
 
 __all__ = ["Run", "open_run"]
@@ -41,8 +59,8 @@ log = logging.getLogger(__name__)
 
 # ImageNet's, and torchvision's own default, where the shards do not say.
 _DEFAULT_CLASSES = 1000
-# A checkpoint file and its content.
-_Found = tuple[Path, dict[str, Any]]
+# Seeds of the ranks lie so far apart that no run's is another's.
+_RANK_STRIDE = 2**32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +70,7 @@ class _Parts:
     identity: Identity
     feed: Feed
     evaluator: Evaluator | None
+    ranks: Ranks
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,6 +93,9 @@ class Run:
     log: RunLog
     progress: Progress
     stop: StopRequest
+    ranks: Ranks
+    agreement: Agreement
+    writer: CheckpointWriter
     last_checkpoint: Path | None
     val: EvalResult | None = None
     val_s: float = 0.0
@@ -88,76 +110,135 @@ class Run:
         """Return whether every batch of the current epoch has been trained on."""
         return self.feed.epoch_batches is not None and self.state.batch >= self.feed.epoch_batches
 
-    def save(self) -> None:
-        """Write a checkpoint of this moment and drop the oldest, and any that a resume from before them left behind.
+    def asked(self) -> int | None:
+        """Return what this rank asks all of them for: a signal's number, TIME_IS_UP, LOOK, or None."""
+        if self.stop.signal is not None:
+            return self.stop.signal
+        hours = self.config.schedule.max_hours
+        if hours is not None and self.stop.elapsed_s >= hours * 3600:
+            return TIME_IS_UP
+        return None
+
+    def poll(self) -> int | None:
+        """Return the signal or TIME_IS_UP that all ranks heed at this boundary of steps, or None.
+
+        Raises: NonFiniteLossError, as `require_finite`. CheckpointError: one could not be written meanwhile.
+        """
+        self.tell_written()
+        answer = self.agreement.poll(LOOK if self.guard.found else self.asked())
+        if answer == LOOK:
+            self.require_finite()
+        return answer
+
+    def require_finite(self) -> None:
+        """Look, on all ranks at once, whether a loss was not finite. Waits for the device.
+
+        Raises: NonFiniteLossError: naming the batch, whichever rank had it. PeerError: the same, where the first tells.
+        """
+        if self.guard.is_raised():
+            failures = self.ranks.gather_objects(self.guard.failure())
+            error = next((failure for failure in failures if failure is not None), None)
+            raise self.ranks.agreed(
+                error or NonFiniteLossError("A loss is not finite, and no rank knows of which batch.")
+            )
+
+    def save(self, *, is_best: bool = False) -> None:
+        """Begin to write a checkpoint of this moment; the oldest goes, and any that a resume from before it left.
 
         Raises: NonFiniteLossError: the weights come from a run that should have stopped; nothing is written.
+        CheckpointError: it, or the one before, could not be written.
         """
         begin = self.meter.now()
-        self.guard.check()
-        path = checkpoint_path(self.log.checkpoint_dir, samples=self.state.samples)
-        content = pack_content(
-            self.step.learner,
-            state=self.state,
-            window=self.window,
-            identity=self.identity,
-            config=self.config,
-            metrics_lines=self.log.num_lines,
-        )
-        write_checkpoint(path, content)
-        rotate(self.log.run_dir, newest=path, keep=self.config.checkpoint.keep)
-        self.last_checkpoint = path
+        self.require_finite()
+        models = self.step.learner.models
+        with averaged(models, ranks=self.ranks) as norms_Rn:
+            of_each = pack_ranks(models, norms_Rn, ranks=self.ranks)
+            of_all = pack_content(
+                self.step.learner,
+                state=self.state,
+                window=self.window,
+                identity=self.identity,
+                config=self.config,
+                metrics_lines=self.log.num_lines,
+            )
+            if self.ranks.is_first:
+                self.writer.write({**of_all, "ranks": of_each}, samples=self.state.samples, is_best=is_best)
+        self.last_checkpoint = checkpoint_path(self.log.checkpoint_dir, samples=self.state.samples)
         self.save_s += self.meter.now() - begin
-        self.progress(CheckpointSaved(path=path, samples=self.state.samples))
+        self.tell_written()
+
+    def tell_written(self) -> None:
+        """Tell of the checkpoints that have become complete. Raises: CheckpointError: one could not be written."""
+        for path, samples in self.writer.written():
+            self.progress(CheckpointSaved(path=path, samples=samples))
 
 
 @contextmanager
-def open_run(config: TrainConfig, *, progress: Progress, stop: StopRequest, resume: Path | None) -> Iterator[Run]:
+def open_run(
+    config: TrainConfig, *, progress: Progress, stop: StopRequest, resume: Resume, ranks: Ranks
+) -> Iterator[Run]:
     """Open everything a run needs, and close it afterwards.
 
     Raises: ConfigError, DataMismatchError, CheckpointError, RunFolderError, EvaluationError, and wdsloader's errors:
     what does not fit is refused in words before anything is trained.
     """
-    found = find_checkpoint(resume) if resume is not None else None
-    saved = identity_of(found[1], path=found[0]) if found is not None else None
-    if found is not None and saved is not None:
-        _require_resumable(config, saved, path=found[0])
+    start = find_start(resume, run_dir=config.run_dir, ranks=ranks)
+    if start is not None:
+        require_resumable(config, start)
     if not config.data.urls:
         raise ConfigError("data.urls: no shards are named. Give --urls PATTERN.")
     if config.model.init is not None:
         raise ConfigError(f"model.init: {config.model.init} cannot be loaded by this version. Leave it out.")
-    _require_heeded(config)
-    numerics = Numerics.of(config.runtime)
-    torch.manual_seed(config.seed)
+    _require_heeded(config, ranks=ranks)
+    config = fitted_batch(config, start, world_size=ranks.world_size)
+    numerics = Numerics.of(config.runtime, local_rank=ranks.place.local_rank)
+    torch.manual_seed(config.seed + _RANK_STRIDE * ranks.place.rank)
     with ExitStack() as stack:
-        dataset = _training_set(config, stack)
-        identity = _identity(config, dataset)
-        if found is not None and saved is not None:
-            _require_same_run(identity, saved, path=found[0])
-        home = _home(found[0]) if found is not None else None
-        run_dir = config.run_dir or home or new_run_dir(config.recipe)
+        with ranks.in_turn():
+            dataset = _training_set(config, stack, ranks=ranks)
+        identity = _identity(config, dataset, world_size=ranks.world_size)
+        if start is not None:
+            require_same_run(identity, start)
+        home = start.home if start is not None else None
+        run_dir = ranks.from_first(config.run_dir or home or new_run_dir(config.recipe))
         config = _resolved(config, run_dir=run_dir, num_classes=identity.num_classes)
-        evaluator = _evaluator(config, stack, dataset=dataset, identity=identity, numerics=numerics)
+        with ranks.in_turn():
+            val = stack.enter_context(_open(config.data.val_urls, config, exact=True)) if config.data.val_urls else None
+        evaluator = None
+        if val is not None:
+            _require_fitting(val, config, dataset=dataset, identity=identity)
+            evaluator = stack.enter_context(
+                Evaluator(val, config, numerics=numerics, num_classes=identity.num_classes, ranks=ranks)
+            )
         feed = _feed(
             config,
             dataset=dataset,
             numerics=numerics,
             num_classes=identity.num_classes,
-            state=found[1]["loader"] if found is not None else None,
+            ranks=ranks,
+            state=start.content["loader"] if start is not None else None,
         )
         stack.callback(feed.close)
-        parts = _Parts(run_dir=run_dir, numerics=numerics, identity=identity, feed=feed, evaluator=evaluator)
-        run = _assemble(config, parts, progress=progress, stop=stop, found=found)
+        parts = _Parts(
+            run_dir=run_dir, numerics=numerics, identity=identity, feed=feed, evaluator=evaluator, ranks=ranks
+        )
+        fresh_in_place = resume == AUTO and start is None
+        run = _assemble(
+            config, parts, progress=progress if ranks.is_first else silent, stop=stop, start=start,
+            keep_lines=0 if fresh_in_place else None,
+        )  # fmt: skip
         stack.callback(run.log.close)
-        _tell_start(run, resumed_from=found[0] if found else None)
+        stack.callback(run.writer.wait)
+        _tell_start(run, resumed_from=start.path if start is not None else None)
         yield run
 
 
-def _training_set(config: TrainConfig, stack: ExitStack) -> Dataset | None:
+def _training_set(config: TrainConfig, stack: ExitStack, *, ranks: Ranks) -> Dataset | None:
     if config.data.pipeline == "source":
         return None
     data = config.data
-    return stack.enter_context(_open(data.urls, config, exact=data.exact))
+    # Of a stream whose length nobody knows, the ranks would get different numbers of batches.
+    return stack.enter_context(_open(data.urls, config, exact=data.exact or not ranks.is_alone))
 
 
 def _open(urls: tuple[str, ...], config: TrainConfig, *, exact: bool) -> Dataset:
@@ -167,7 +248,7 @@ def _open(urls: tuple[str, ...], config: TrainConfig, *, exact: bool) -> Dataset
     )
 
 
-def _identity(config: TrainConfig, dataset: Dataset | None) -> Identity:
+def _identity(config: TrainConfig, dataset: Dataset | None, *, world_size: int) -> Identity:
     """Work out what the run is of, and refuse labels that the model has no class for."""
     classes = dataset.classes if dataset is not None else None
     num_classes = config.model.num_classes
@@ -181,7 +262,7 @@ def _identity(config: TrainConfig, dataset: Dataset | None) -> Identity:
         model=config.model.name,
         num_classes=num_classes,
         image_size=config.model.image_size,
-        batch_size=config.data.batch_size,
+        global_batch=config.data.batch_size * world_size,
         digest=dataset.digest if dataset is not None else None,
         classes=classes,
     )
@@ -193,20 +274,13 @@ def _resolved(config: TrainConfig, *, run_dir: Path, num_classes: int) -> TrainC
         config,
         run_dir=run_dir,
         model=replace(config.model, num_classes=num_classes),
-        optim=replace(config.optim, lr=config.peak_lr),
     )
 
 
-def _evaluator(
-    config: TrainConfig, stack: ExitStack, *, dataset: Dataset | None, identity: Identity, numerics: Numerics
-) -> Evaluator | None:
-    if not config.data.val_urls:
-        return None
-    val = stack.enter_context(_open(config.data.val_urls, config, exact=True))
+def _require_fitting(val: Dataset, config: TrainConfig, *, dataset: Dataset | None, identity: Identity) -> None:
     if dataset is not None:
         _require_apart(dataset, val)
     require_same_classes(identity.classes, val.classes, names=(config.data.urls[0], val.urls[0]))
-    return stack.enter_context(Evaluator(val, config, numerics=numerics, num_classes=identity.num_classes))
 
 
 def _require_apart(dataset: Dataset, val: Dataset) -> None:
@@ -220,11 +294,12 @@ def _require_apart(dataset: Dataset, val: Dataset) -> None:
 
 
 def _feed(
-    config: TrainConfig, *, dataset: Dataset | None, numerics: Numerics, num_classes: int, state: dict[str, Any] | None
-) -> Feed:
+    config: TrainConfig, *, dataset: Dataset | None, numerics: Numerics, num_classes: int, ranks: Ranks,
+    state: dict[str, Any] | None,
+) -> Feed:  # fmt: skip
     if dataset is None:
         return SourceFeed(config, numerics=numerics, num_classes=num_classes)
-    feed = LanesFeed(dataset, config, numerics=numerics, num_classes=num_classes, state=state)
+    feed = LanesFeed(dataset, config, numerics=numerics, num_classes=num_classes, place=ranks.place, state=state)
     if feed.epoch_samples is None:
         log.warning(
             "%s: the length of an epoch is unknown (no manifest): the learning rate stays at its peak, %g. "
@@ -236,9 +311,10 @@ def _feed(
 
 
 def _assemble(
-    config: TrainConfig, parts: _Parts, *, progress: Progress, stop: StopRequest, found: _Found | None
-) -> Run:
-    numerics, identity = parts.numerics, parts.identity
+    config: TrainConfig, parts: _Parts, *, progress: Progress, stop: StopRequest, start: Start | None,
+    keep_lines: int | None,
+) -> Run:  # fmt: skip
+    numerics, identity, ranks = parts.numerics, parts.identity, parts.ranks
     model = numerics.place(
         build_model(
             identity.model,
@@ -248,18 +324,31 @@ def _assemble(
             antialias=config.model.antialias,
         )
     )
-    step = make_step(config, model, numerics=numerics)
+    if config.distributed.sync_norm and not ranks.is_alone:
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    step = make_step(
+        config,
+        model,
+        numerics=numerics,
+        rank=ranks.place.rank,
+        world_size=ranks.world_size,
+        agree=None if ranks.is_alone else ranks.max_,
+        mean=None if ranks.is_alone else ranks.mean_,
+    )
+    step.forward = ranks.wrap(step.forward)
     state = TrainState()
-    if found is not None:
+    if start is not None:
         state = unpack_content(
-            found[1], path=found[0], learner=step.learner, window=step.window, device=numerics.device
+            start.content, path=start.path, learner=step.learner, window=step.window, device=numerics.device
         )
+        unpack_ranks(start.content, models=step.learner.models, place=ranks.place)
         apply_settings(step.optimizer, config.optim)
-    run_dir, keep_lines = parts.run_dir, None
-    if found is not None and _same_place(run_dir, _home(found[0])):
-        keep_lines = int(found[1]["metrics_lines"])
-    run_log = RunLog(run_dir, config_toml=_for_reading(config), keep_lines=keep_lines)
-    remove_unfinished(run_dir)
+    run_dir = parts.run_dir
+    if start is not None and _same_place(run_dir, start.home):
+        keep_lines = int(start.content["metrics_lines"])
+    run_log = RunLog(run_dir, config_toml=_for_reading(config) if ranks.is_first else None, keep_lines=keep_lines)
+    if ranks.is_first:
+        remove_unfinished(run_dir)
     return Run(
         config=config,
         numerics=numerics,
@@ -277,7 +366,11 @@ def _assemble(
         log=run_log,
         progress=progress,
         stop=stop,
-        last_checkpoint=found[0] if found is not None else None,
+        ranks=ranks,
+        # On a CPU a step takes long, and its gradients wait for all ranks anyway.
+        agreement=Agreement(ranks, every=config.distributed.agree_every if numerics.device.type == "cuda" else 1),
+        writer=CheckpointWriter(run_dir, keep=config.checkpoint.keep, background=config.checkpoint.background),
+        last_checkpoint=start.path if start is not None else None,
     )
 
 
@@ -286,11 +379,6 @@ def _for_reading(config: TrainConfig) -> str:
     data = config.data
     masked = replace(data, urls=tuple(map(mask_url, data.urls)), val_urls=tuple(map(mask_url, data.val_urls)))
     return to_toml(replace(config, run_dir=None, data=masked))
-
-
-def _home(checkpoint: Path) -> Path | None:
-    """Return the run folder that a checkpoint lies in, None where it has been moved elsewhere."""
-    return checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else None
 
 
 def _same_place(first: Path, second: Path | None) -> bool:
@@ -309,6 +397,7 @@ def _tell_start(run: Run, *, resumed_from: Path | None) -> None:
             device=str(run.numerics.device),
             precision=run.numerics.precision,
             batch_size=config.data.batch_size,
+            world_size=run.ranks.world_size,
             epochs=config.schedule.epochs,
             epoch_batches=run.feed.epoch_batches,
             total_samples=run.schedule.total_samples,
@@ -318,10 +407,12 @@ def _tell_start(run: Run, *, resumed_from: Path | None) -> None:
     )
 
 
-def _require_heeded(config: TrainConfig) -> None:
+def _require_heeded(config: TrainConfig, *, ranks: Ranks) -> None:
     """Refuse settings that the source's own pipeline would pass over in silence."""
     if config.data.pipeline != "source":
         return
+    if not ranks.is_alone:
+        raise ConfigError("data.pipeline: the source's own has one rank. Start one, or set data.pipeline=lanes.")
     unheeded = {
         "augment": config.augment != AugmentConfig(),
         "resolution": config.resolution != ResolutionConfig(),
@@ -332,24 +423,3 @@ def _require_heeded(config: TrainConfig) -> None:
     names = ", ".join(name for name, said in unheeded.items() if said)
     if names:
         raise ConfigError(f"{names}: the source's pipeline has its own way. Leave it, or set data.pipeline=lanes.")
-
-
-def _require_resumable(config: TrainConfig, saved: Identity, *, path: Path) -> None:
-    if config.data.pipeline == "source":
-        raise ConfigError(
-            f"{path}: a run of the recipe '{config.recipe}' cannot be resumed: it draws with replacement and has "
-            "no position. The checkpoint can be evaluated."
-        )
-    if config.data.batch_size != saved.batch_size:
-        raise ConfigError(
-            f"data.batch_size: {config.data.batch_size}, but {path} was made with {saved.batch_size}. "
-            f"A resume keeps it: give --batch-size {saved.batch_size}."
-        )
-
-
-def _require_same_run(identity: Identity, saved: Identity, *, path: Path) -> None:
-    for name in ("model", "num_classes", "digest"):
-        ours, theirs = getattr(identity, name), getattr(saved, name)
-        if ours != theirs:
-            what = "training shards (by their digest)" if name == "digest" else name
-            raise CheckpointError(f"{path}: made with another {what}: {theirs} there, {ours} here. Nothing was loaded.")

@@ -185,7 +185,7 @@ def make_step(
             world_size=world_size,
         ),
         guard=FiniteGuard(device=numerics.device, agree=agree, scale=scaler.get_scale if scaler is not None else None),
-        window=Window(config.log.window_steps),
+        window=Window(config.log.window_steps, mean=mean),
     )
     step.forward = _compiled(model, config)
     # With a batch cut short by lost samples every one still counts the same.
