@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,7 +33,7 @@ def test_an_epoch_is_whole_batches_and_its_position_travels_with_them(train_set:
 def test_pictures_grow_from_epoch_to_epoch_in_the_order_they_would_have_had(
     train_set: PictureSet, tmp_path: Path
 ) -> None:
-    grows = {"resolution__start_size": 16, "resolution__ramp_end": 2, "resolution__multiple": 8}
+    grows: dict[str, Any] = {"resolution__start_size": 16, "resolution__ramp_end": 2, "resolution__multiple": 8}
     growing, steady = (tiny_config(train_set, tmp_path, schedule__epochs=3, **flags) for flags in (grows, {}))
     with open_dataset(growing.data.urls) as dataset:
         feeds = [

@@ -41,7 +41,12 @@ RUNS: dict[str, dict[str, Any]] = {
 
 def golden_losses(train_set: PictureSet, run_dir: Path, *, name: str) -> list[float]:
     torch.set_num_threads(1)
-    common = {"schedule__epochs": 3, "optim__lr": 0.001, "log__window_steps": 1, "checkpoint__every_epochs": 3}
+    common: dict[str, Any] = {
+        "schedule__epochs": 3,
+        "optim__lr": 0.001,
+        "log__window_steps": 1,
+        "checkpoint__every_epochs": 3,
+    }
     train(tiny_config(train_set, run_dir, **common, **RUNS[name]))
     return [line["loss"] for line in read_metrics(run_dir) if line["kind"] == "train"]
 

@@ -34,7 +34,7 @@ def pictures() -> Tensor:
 def theirs(image_HWC: Tensor, name: str, strength: float) -> Tensor:
     magnitude = {"Posterize": 8 - strength, "Solarize": 1 - strength / 255}.get(name, strength)
     policy = v2.TrivialAugmentWide()
-    changed = policy._apply_image_or_video_transform(  # noqa: SLF001  # one operation of a chosen strength
+    changed: Tensor = policy._apply_image_or_video_transform(  # noqa: SLF001  # one operation of a chosen strength
         image_HWC.permute(2, 0, 1),
         name,
         magnitude,

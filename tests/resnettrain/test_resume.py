@@ -255,7 +255,7 @@ def test_a_run_with_all_that_a_step_can_do_goes_on_with_the_same_bits(
 
 
 def test_the_scale_of_fp16_goes_on_where_it_stood(train_set: PictureSet, tmp_path: Path) -> None:
-    flags = {"runtime__precision": "fp16", "model__image_size": 8, "schedule__epochs": 1}
+    flags: dict[str, Any] = {"runtime__precision": "fp16", "model__image_size": 8, "schedule__epochs": 1}
     capped = train(tiny_config(train_set, tmp_path / "run", schedule__max_updates=2, **flags))
     assert capped.checkpoint is not None
     content = read_checkpoint(capped.checkpoint)

@@ -56,7 +56,7 @@ def test_without_a_known_length_the_lr_stays_at_its_peak() -> None:
 
 
 # Of every recipe: (epoch, share of the peak, side of the training pictures). The first is before the first update.
-TABLE = {
+TABLE: dict[str, list[tuple[float, float, int]]] = {
     "seed": [(0, 1.0, 224), (0.5, 1.0, 224), (1, 1.0, 224)],
     "default": [(0, 0.1, 224), (1, 0.55, 224), (2, 1.0, 224), (9, 0.5, 224), (16, 0.0, 224)],
     "ffcv16": [(0, 1e-4, 160), (2, 1.0, 160), (9, 0.5, 160), (11, 5 / 14, 160), (12, 4 / 14, 192), (16, 0.0, 192)],

@@ -18,7 +18,7 @@ from resnettrain.state import TrainState
 from resnettrain.step import TrainStep, make_step
 
 CLASSES = 4
-EVERYTHING = {
+EVERYTHING: dict[str, Any] = {
     "optim.clip_norm": 1.0,
     "augment.policy": "trivial",
     "augment.mixup": 0.2,
@@ -97,7 +97,7 @@ class Syncs(TorchDispatchMode):
     NAMES = ("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero")
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self.found: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -273,7 +273,8 @@ def test_micro_batches_exchange_their_gradients_once_an_update() -> None:
         return done
 
     # torch compares the annotations themselves, which here are their text.
-    count.__annotations__ = {"bucket": torch.distributed.GradBucket, "return": torch.futures.Future[Tensor]}
+    bucket_type = torch.distributed.GradBucket  # type: ignore[attr-defined]  # not named in its list of names
+    count.__annotations__ = {"bucket": bucket_type, "return": torch.futures.Future[Tensor]}
     distributed.register_comm_hook(None, count)
     step.forward = distributed
     alone = a_step(NoNorm(), runtime__micro_batches=4)
@@ -326,7 +327,7 @@ def test_an_average_is_of_the_bare_model_also_where_that_is_wrapped() -> None:
 
 
 def test_more_sizes_than_are_compiled_are_refused() -> None:
-    grows = {"resolution__start_size": 32, "resolution__ramp_end": 15, "resolution__multiple": 8}
+    grows: dict[str, Any] = {"resolution__start_size": 32, "resolution__ramp_end": 15, "resolution__multiple": 8}
     with pytest.raises(ConfigError, match=r"^runtime.compile: 16 sizes"):
         a_step(runtime__compile="default", **grows)
 

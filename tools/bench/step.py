@@ -74,9 +74,10 @@ def _print_pairs(config: TrainConfig, *, rounds: int) -> None:
     for name, i in (("CPU", 0), ("wall", 1)):
         ratios = sorted(pair[i + 2] / pair[i] for pair in pairs)
         medians = [1000 * statistics.median(pair[j] for pair in pairs) for j in (i, i + 2)]
+        low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
         print(
             f"{name}: plain {medians[0]:.1f} ms, ours {medians[1]:.1f} ms a step; "
-            f"ratio {statistics.median(ratios):.3f}, middle half {ratios[len(ratios) // 4]:.3f}-{ratios[-1 - len(ratios) // 4]:.3f}, n={len(ratios)}"
+            f"ratio {statistics.median(ratios):.3f}, middle half {low:.3f}-{high:.3f}, n={len(ratios)}"
         )
 
 
@@ -146,7 +147,8 @@ def _print_with_data(flags: dict[str, object], *, num_pictures: int) -> None:
     whole_s, bound_s = result.seconds - result.save_s, model_s + loader_s / 2
     print(
         f"from shards: {whole_s:.1f} s for {result.updates} updates, of which {result.wait_s:.1f} waiting; "
-        f"model alone {model_s:.1f} s, loader {loader_s:.1f} CPU s; ratio to model + loader / 2: {whole_s / bound_s:.3f}"
+        f"model alone {model_s:.1f} s, loader {loader_s:.1f} CPU s; "
+        f"ratio to model + loader / 2: {whole_s / bound_s:.3f}"
     )
 
 

@@ -67,7 +67,7 @@ class Lamb(torch.optim.Optimizer):
         denominators = torch._foreach_sqrt(seconds)
         torch._foreach_div_(denominators, (1 - beta2**made).sqrt())
         torch._foreach_add_(denominators, group["eps"])
-        updates = torch._foreach_div(firsts, 1 - beta1**made)
+        updates = list(torch._foreach_div(firsts, 1 - beta1**made))
         torch._foreach_div_(updates, denominators)
         if group["weight_decay"] != 0:
             torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])

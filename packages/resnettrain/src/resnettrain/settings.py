@@ -137,8 +137,8 @@ def _merged(said: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for values in said:
         for key, value in values.items():
             below = merged.get(key)
-            both = isinstance(value, Mapping) and isinstance(below, Mapping)
-            merged[key] = _merged([below, value]) if both else value
+            deeper = isinstance(value, Mapping) and isinstance(below, dict)
+            merged[key] = _merged([cast("dict[str, Any]", below), value]) if deeper else value
     return merged
 
 
