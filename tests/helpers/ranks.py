@@ -2,92 +2,97 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import atexit
+import contextlib
+import functools
+import json
+import os
 import pickle
-import time
+import signal
+import subprocess
+import sys
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from resnettrain import Rank
-from wdsloader.processes import worker_context
+from tests.helpers.cli import wait_until
 
-__all__ = ["Died", "run_ranks", "started_ranks"]
+__all__ = ["Died", "Started", "run_ranks", "started_ranks"]
 
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """What a rank ended with that returned nothing."""
+    """How a rank ended that returned and raised nothing: its exit code (negative: that signal), and what it wrote."""
 
-    exitcode: int | None
+    code: int | None
+    output: str
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Ranks at work."""
+    """Ranks at work; `folder` is where they leave what they have to say."""
 
-    processes: list[BaseProcess]
-    results: list[Connection]
+    folder: Path
+    world_size: int
 
-    def join(self, *, timeout_s: float = 60.0) -> list[Any]:
+    @property
+    def pids(self) -> list[int]:
+        """Return the ranks' process ids, once they are there."""
+        path = self.folder / "pids.json"
+        assert wait_until(path.exists)
+        pids: list[int] = json.loads(path.read_text())
+        return pids
+
+    def join(self, *, timeout_s: float = 120.0) -> list[Any]:
         """Return what each rank returned, the error that it raised, or how it died."""
-        end = time.monotonic() + timeout_s
-        try:
-            return [
-                _result(process, receiver, end=end)
-                for process, receiver in zip(self.processes, self.results, strict=True)
-            ]
-        finally:
-            for process in self.processes:
-                process.kill()
-                process.join()
+        codes_path = self.folder / "codes.json"
+        if not wait_until(codes_path.exists, timeout_s=timeout_s):
+            for pid in self.pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            assert wait_until(codes_path.exists)
+        codes: list[int] = json.loads(codes_path.read_text())
+        return [self._result(rank, code) for rank, code in enumerate(codes)]
+
+    def _result(self, rank: int, code: int) -> Any:
+        path = self.folder / f"{rank}.pickle"
+        if path.exists():
+            return pickle.loads(path.read_bytes())
+        return Died(code, (self.folder / f"{rank}.log").read_text())
 
 
-def run_ranks(act: Callable[..., Any], *args: Any, world_size: int, folder: Path, timeout_s: float = 60.0) -> list[Any]:
+def run_ranks(
+    act: Callable[..., Any], *args: Any, world_size: int, folder: Path, timeout_s: float = 120.0
+) -> list[Any]:
     """Call `act(place, *args)` as every rank; return what each returned, raised, or how it died.
 
-    `act` is a function of a module. The processes come from the loader's fork server, which has torch already.
+    `act` is a function of a module.
     """
     return started_ranks(act, *args, world_size=world_size, folder=folder).join(timeout_s=timeout_s)
 
 
 def started_ranks(act: Callable[..., Any], *args: Any, world_size: int, folder: Path) -> Started:
     """Begin to call `act(place, *args)` as every rank."""
-    context = worker_context()
-    meeting = f"file://{folder}/meeting-{uuid.uuid4().hex}"
-    started = Started([], [])
-    for rank in range(world_size):
-        place = Rank(rank=rank, local_rank=rank, world_size=world_size, rendezvous=meeting)
-        receiver, sender = multiprocessing.Pipe(duplex=False)
-        process = context.Process(target=_call, args=(sender, act, place, args))  # type: ignore[attr-defined]  # typeshed
-        process.start()
-        sender.close()
-        started.processes.append(process)
-        started.results.append(receiver)
-    return started
+    home = folder / f"ranks-{uuid.uuid4().hex[:8]}"
+    home.mkdir(parents=True)
+    places = [
+        Rank(rank=rank, local_rank=rank, world_size=world_size, rendezvous=f"file://{home}/meeting")
+        for rank in range(world_size)
+    ]
+    (home / "job.pickle").write_bytes(pickle.dumps((act, places, args)))
+    factory = _factory()
+    assert factory.stdin is not None
+    factory.stdin.write(f"{home}\n")
+    factory.stdin.flush()
+    return Started(home, world_size)
 
 
-def _call(sender: Connection, act: Callable[..., Any], place: Rank, args: Sequence[Any]) -> None:
-    torch.set_num_threads(1)
-    try:
-        result = act(place, *args)
-    except Exception as error:  # noqa: BLE001  # the boundary of the process: the test looks at it
-        result = error
-    # By value: torch would send a handle to memory that ends with this process.
-    sender.send_bytes(pickle.dumps(result))
-
-
-def _result(process: BaseProcess, receiver: Connection, *, end: float) -> Any:
-    if not receiver.poll(max(0.0, end - time.monotonic())):
-        return Died(None)
-    try:
-        return pickle.loads(receiver.recv_bytes())
-    except EOFError:
-        process.join()
-        return Died(process.exitcode)
+@functools.cache
+def _factory() -> subprocess.Popen[str]:
+    """Return the process that forks the ranks: it imports torch once for all tests."""
+    process = subprocess.Popen([sys.executable, "-m", "tests.helpers.rank_factory"], stdin=subprocess.PIPE, text=True)
+    atexit.register(process.kill)
+    return process

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from resnettrain import DataMismatchError, recipe
+from resnettrain import DataMismatchError, Rank, recipe
 from resnettrain.feed import LanesFeed, require_labels
 from resnettrain.numerics import Numerics
-from resnettrain.rank import Rank
-from tests.helpers.picture_sets import PictureSet, tiny_config
+from shardkit import iter_samples
+from tests.helpers.picture_sets import PictureSet, make_picture_set, tiny_config
 from wdsloader import open_dataset
 
 CPU = Numerics.of(recipe("default").runtime)
@@ -50,6 +51,30 @@ def test_pictures_grow_from_epoch_to_epoch_in_the_order_they_would_have_had(
         )
         for feed in (*feeds, resumed):
             feed.close()
+
+
+@pytest.mark.parametrize(
+    ("world_size", "num_workers"),
+    [(1, 0), (2, 0), *(pytest.param(world, workers, marks=pytest.mark.slow) for world in (1, 2) for workers in (1, 3))],
+)
+def test_each_sample_comes_once_an_epoch_with_an_interruption_inside(
+    tmp_path: Path, world_size: int, num_workers: int
+) -> None:
+    shards = make_picture_set(tmp_path / "data", counts=(13, 31, 20))
+    config = tiny_config(shards, tmp_path, data__batch_size=16 // world_size, data__num_workers=num_workers)
+    seen: list[str | None] = []
+    with open_dataset(config.data.urls) as dataset:
+        for rank in range(world_size):
+            place, state = Rank(rank=rank, local_rank=rank, world_size=world_size), None
+            for batches in (1, None):
+                feed = LanesFeed(dataset, config, numerics=CPU, num_classes=4, place=place, state=state)
+                for batch in islice(feed.epoch(), batches):
+                    seen.extend(batch.keys)
+                    state = batch.state
+                feed.close()
+    keys = {sample.key for shard in shards.shards for sample in iter_samples(shard.open("rb"), shard=str(shard))}
+    assert len(seen) == len(keys) == 64
+    assert set(seen) == keys
 
 
 @pytest.mark.parametrize("label", [-1, 4])

@@ -18,6 +18,8 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from resnettrain.errors import PeerError, ResnettrainError
@@ -69,7 +71,7 @@ class Ranks:
             return model
         device = next(model.parameters()).device
         # Statistics are averaged where they are used: before an evaluation and in a checkpoint.
-        sync_buffers = {_SYNC_BUFFERS: False}
+        sync_buffers: dict[str, Any] = {_SYNC_BUFFERS: False}
         return DistributedDataParallel(
             model,
             device_ids=[device] if device.type == "cuda" else None,
@@ -184,7 +186,7 @@ def open_ranks(place: Rank) -> Iterator[Ranks]:
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
         dist.init_process_group(
-            backend, store=dist.PrefixStore("group", store), rank=place.rank, world_size=place.world_size,
+            backend, store=PrefixStore("group", store), rank=place.rank, world_size=place.world_size,
             timeout=_COLLECTIVE,
         )  # fmt: skip
         yield Ranks(place, watch=watch)
@@ -203,9 +205,9 @@ def open_ranks(place: Rank) -> Iterator[Ranks]:
             dist.destroy_process_group()
 
 
-def _join(place: Rank) -> dist.Store:
+def _join(place: Rank) -> Store:
     """Wait for all ranks, here and not inside of torch: there no signal is heard."""
-    store, _, _ = next(dist.rendezvous(place.rendezvous, place.rank, place.world_size, timeout=_JOIN))
+    store, _, _ = next(rendezvous(place.rendezvous, place.rank, place.world_size, timeout=_JOIN))
     came = store.add("came", 1)
     end = time.monotonic() + _JOIN.total_seconds()
     while came < place.world_size:
@@ -213,7 +215,7 @@ def _join(place: Rank) -> dist.Store:
             raise PeerError(f"{came} of {place.world_size} ranks came within {_JOIN.total_seconds():.0f} s.")
         time.sleep(0.05)
         came = store.add("came", 0)
-    return cast("dist.Store", store)
+    return cast(Store, store)
 
 
 def _is_of_peer(error: Exception) -> bool:

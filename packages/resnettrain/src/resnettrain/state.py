@@ -145,9 +145,10 @@ def unpack_ranks(content: Mapping[str, Any], *, models: Sequence[nn.Module], pla
     """  # fmt: skip
     saved, device = content["ranks"], next(models[0].parameters()).device
     if place.rank < saved["world_size"]:
-        torch.set_rng_state(saved["torch"][place.rank])
+        # A copy: torch reads a state from where its memory begins, not from where a row does.
+        torch.set_rng_state(saved["torch"][place.rank].clone())
         if device.type == "cuda" and saved["cuda"] is not None:
-            torch.cuda.set_rng_state(saved["cuda"][place.rank], device)
+            torch.cuda.set_rng_state(saved["cuda"][place.rank].clone(), device)
     if saved["norms"] is not None and place.world_size == saved["world_size"]:
         set_norm_stats(models, saved["norms"][place.rank])
 

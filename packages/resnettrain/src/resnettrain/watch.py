@@ -13,7 +13,7 @@ import threading
 import time
 from datetime import timedelta
 
-from torch.distributed import PrefixStore, Store
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from resnettrain.rank import Rank
 
