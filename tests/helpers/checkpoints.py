@@ -13,17 +13,10 @@ __all__ = ["assert_equal", "learnt", "losses"]
 
 
 def learnt(checkpoint: Path | None) -> dict[str, Any]:
-<<<<<<< HEAD
-    """Return what must be equal bit for bit: weights, buffers, average, momentum, scale, RNG, position."""
-    assert checkpoint is not None
-    content = read_checkpoint(checkpoint)
-    return {key: content[key] for key in ("model", "ema", "optimizer", "scaler", "ranks", "progress", "loader")}
-=======
     """Return what must be equal bit for bit: weights, buffers, momentum, average, RNG, position."""
     assert checkpoint is not None
     content = read_checkpoint(checkpoint)
     return {key: content[key] for key in ("model", "optimizer", "ema", "scaler", "ranks", "progress", "loader")}
->>>>>>> dist6
 
 
 def assert_equal(one: Any, other: Any) -> None:
