@@ -337,6 +337,27 @@ def test_graphs_that_would_overwrite_gradients_are_refused() -> None:
         a_step(runtime__compile="reduce-overhead", runtime__micro_batches=2)
 
 
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def resident_pages() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
+def test_three_hundred_steps_hold_no_more_memory_or_files_than_fifty() -> None:
+    step, batch = a_step(WithNorm(), **EVERYTHING), a_batch()
+    run(step, batch, times=50)
+    step.guard.check()
+    pages, files = resident_pages(), open_files()
+    run(step, batch, times=250)
+    step.guard.check()
+    assert open_files() == files
+    assert resident_pages() < pages * 1.05
+
+
 @pytest.mark.slow
 def test_a_compiled_step_learns_as_the_eager_one_and_leaves_names_and_evaluation_alone() -> None:
     torch.manual_seed(0)
