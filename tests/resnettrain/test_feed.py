@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,6 +29,28 @@ def test_an_epoch_is_whole_batches_and_its_position_travels_with_them(train_set:
         resumed = LanesFeed(dataset, config, numerics=CPU, num_classes=4, place=Rank(), state=batches[3].state)
         assert [batch.keys for batch in resumed.epoch()] == [batch.keys for batch in batches[4:]]
         assert resumed.position() == feed.position()
+
+
+def test_pictures_grow_from_epoch_to_epoch_in_the_order_they_would_have_had(
+    train_set: PictureSet, tmp_path: Path
+) -> None:
+    grows: dict[str, Any] = {"resolution__start_size": 16, "resolution__ramp_end": 2, "resolution__multiple": 8}
+    growing, steady = (tiny_config(train_set, tmp_path, schedule__epochs=3, **flags) for flags in (grows, {}))
+    with open_dataset(growing.data.urls) as dataset:
+        feeds = [
+            LanesFeed(dataset, config, numerics=CPU, num_classes=4, place=Rank(), state=None)
+            for config in (growing, steady)
+        ]
+        batches, plain = ([list(feed.epoch()) for _ in range(3)] for feed in feeds)
+        assert [{batch.images.shape[1] for batch in epoch} for epoch in batches] == [{16}, {24}, {32}]
+        assert [[batch.keys for batch in epoch] for epoch in batches] == [[b.keys for b in epoch] for epoch in plain]
+        assert [[batch.state for batch in epoch] for epoch in batches] == [[b.state for b in epoch] for epoch in plain]
+        resumed = LanesFeed(dataset, growing, numerics=CPU, num_classes=4, place=Rank(), state=batches[1][2].state)
+        assert all(
+            torch.equal(one.images, other.images) for one, other in zip(resumed.epoch(), batches[1][3:], strict=True)
+        )
+        for feed in (*feeds, resumed):
+            feed.close()
 
 
 @pytest.mark.parametrize(

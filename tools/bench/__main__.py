@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import tempfile
 from pathlib import Path
@@ -17,6 +18,10 @@ GROUPS = {"loader": loader, "shards": shard_tools}
 
 def main() -> None:
     """Make the data, run the rounds, print the tables."""
+    if sys.argv[1:2] == ["step"]:
+        # Torch is imported on use. Its two subjects step by turns in one process, so it has rounds of its own.
+        importlib.import_module("bench.step").main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(prog="bench", description="Time wds against its peers, side by side.")
     parser.add_argument("group", choices=sorted(GROUPS))
     parser.add_argument("--rounds", type=int, default=5, help="paired rounds, after one that is not counted")

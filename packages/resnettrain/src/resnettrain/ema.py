@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from resnettrain.config import EmaConfig
 
@@ -19,9 +18,9 @@ class Ema:
     def __init__(self, model: nn.Module, *, decay: float, every: int, warmup: bool) -> None:
         self.module = copy.deepcopy(model).eval().requires_grad_(False)
         self._decay, self._every, self._warmup = decay, every, warmup
-        self._pairs = list(_pairs(self.module.parameters(), model.parameters()))
+        self._averages, self._weights = list(self.module.parameters()), list(model.parameters())
         # BatchNorm's own averages belong to weights of now; averaged once more they would lag behind the weights.
-        self._copied = list(_pairs(self.module.buffers(), model.buffers()))
+        self._copies, self._originals = list(self.module.buffers()), list(model.buffers())
 
     def decay_at(self, updates: int) -> float:
         """Return how much of the average is kept when it follows after `updates` updates."""
@@ -33,11 +32,9 @@ class Ema:
         """Bring the average up to date where it is due. Args: updates: made so far, this one included."""
         if updates % self._every:
             return
-        averages, weights = ([pair[i] for pair in self._pairs] for i in (0, 1))
-        torch._foreach_lerp_(averages, weights, 1 - self.decay_at(updates))
-        kept, current = ([pair[i] for pair in self._copied] for i in (0, 1))
-        if kept:
-            torch._foreach_copy_(kept, current)
+        torch._foreach_lerp_(self._averages, self._weights, 1 - self.decay_at(updates))
+        if self._copies:
+            torch._foreach_copy_(self._copies, self._originals)
 
 
 def make_ema(model: nn.Module, config: EmaConfig) -> Ema | None:
@@ -45,7 +42,3 @@ def make_ema(model: nn.Module, config: EmaConfig) -> Ema | None:
     if config.decay is None:
         return None
     return Ema(model, decay=config.decay, every=config.every, warmup=config.warmup)
-
-
-def _pairs(ours: Iterator[Tensor], theirs: Iterator[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    return ((own, other.detach()) for own, other in zip(ours, theirs, strict=True))

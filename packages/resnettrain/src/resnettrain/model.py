@@ -42,7 +42,7 @@ class BlurredConv2d(nn.Conv2d):
                 conv.out_channels,
                 cast("tuple[int, int]", conv.kernel_size),
                 stride=cast("tuple[int, int]", conv.stride),
-                padding=conv.padding,
+                padding=cast("str | tuple[int, int]", conv.padding),
                 dilation=cast("tuple[int, int]", conv.dilation),
                 groups=conv.groups,
                 bias=conv.bias is not None,

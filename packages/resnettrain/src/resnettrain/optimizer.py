@@ -54,7 +54,8 @@ class Lamb(torch.optim.Optimizer):
         skip, gradients = self._gradients(parameters)
         beta1, beta2 = group["betas"]
         going = 1.0 - skip
-        torch._foreach_add_(steps, going)
+        # A list, since a lone tensor would be read as a number, and the host wait for it.
+        torch._foreach_add_(steps, [going] * len(steps))
         # Where the update is skipped, the gradients are 0 and the moments are kept whole.
         torch._foreach_mul_(firsts, beta1 + (1 - beta1) * skip)
         torch._foreach_add_(firsts, gradients, alpha=1 - beta1)
@@ -66,7 +67,7 @@ class Lamb(torch.optim.Optimizer):
         denominators = torch._foreach_sqrt(seconds)
         torch._foreach_div_(denominators, (1 - beta2**made).sqrt())
         torch._foreach_add_(denominators, group["eps"])
-        updates = torch._foreach_div(firsts, 1 - beta1**made)
+        updates = list(torch._foreach_div(firsts, 1 - beta1**made))
         torch._foreach_div_(updates, denominators)
         if group["weight_decay"] != 0:
             torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
@@ -100,7 +101,13 @@ def make_optimizer(model: nn.Module, config: OptimConfig, *, lr: float) -> torch
     if config.kind == "lamb":
         return Lamb(groups, lr=lr, betas=config.betas, eps=config.eps)
     # Fused also on the CPU: it is what skips an update by a flag on the device (guard.py).
-    return torch.optim.SGD(groups, lr=lr, momentum=config.momentum, nesterov=config.nesterov, fused=True)
+    optimizer = torch.optim.SGD(groups, lr=lr, momentum=config.momentum, nesterov=config.nesterov, fused=True)
+    if config.momentum > 0:
+        # torch makes them of whatever is in memory for a first update to write over; where that one is skipped, as fp16
+        # often does it, the second would go wherever they say. From 0 the first update is the same.
+        for parameter in (parameter for group in groups for parameter in group["params"]):
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer
 
 
 def apply_settings(optimizer: torch.optim.Optimizer, config: OptimConfig) -> None:

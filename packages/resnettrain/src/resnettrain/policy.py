@@ -114,12 +114,12 @@ def _matrix(strengths: Tensor, entries: Callable[[Tensor], tuple[Tensor | float,
 def _shear_x(images: Tensor, strengths: Tensor) -> Tensor:
     # About the top left corner, as torchvision does it: the shift is what that is about the centre.
     half = images.shape[2] / 2
-    return _moved(images, _matrix(strengths, lambda s: (1.0, -s, -s * half, 0.0, 1.0, 0.0)))
+    return _moved(images, _matrix(strengths, lambda s: (1.0, s, s * half, 0.0, 1.0, 0.0)))
 
 
 def _shear_y(images: Tensor, strengths: Tensor) -> Tensor:
     half = images.shape[3] / 2
-    return _moved(images, _matrix(strengths, lambda s: (1.0, 0.0, 0.0, -s, 1.0, -s * half)))
+    return _moved(images, _matrix(strengths, lambda s: (1.0, 0.0, 0.0, s, 1.0, s * half)))
 
 
 def _shift_x(images: Tensor, strengths: Tensor) -> Tensor:
@@ -168,9 +168,9 @@ def _sharpness(images: Tensor, strengths: Tensor) -> Tensor:
     whole = images.to(torch.float32)
     blurred = functional.conv2d(whole, (kernel / 13.0).expand(channels, 1, 3, 3), groups=channels).round_()
     # The outermost pixels have no neighbours on one side, and stay.
-    others = whole.clone()
-    others[..., 1:-1, 1:-1] = blurred
-    return _blend(whole, strengths, others=others)
+    inner = whole[..., 1:-1, 1:-1]
+    inner.sub_((blurred - inner) * strengths)
+    return whole.clamp_(0, 255).to(torch.uint8)
 
 
 def _posterize(images: Tensor, strengths: Tensor) -> Tensor:
@@ -185,8 +185,8 @@ def _solarize(images: Tensor, strengths: Tensor) -> Tensor:
 def _autocontrast(images: Tensor, _: Tensor) -> Tensor:
     low, high = (edge.to(torch.float32) for edge in (images.amin((2, 3), True), images.amax((2, 3), True)))
     flat = low == high
-    scale = torch.where(flat, 1.0, 255.0 / (high - low))
-    return images.sub(torch.where(flat, 0.0, low)).mul_(scale).clamp_(0, 255).to(torch.uint8)
+    scale = torch.where(flat, 1.0, (high - low) * (1.0 / 255.0))
+    return images.sub(torch.where(flat, 0.0, low)).div_(scale).clamp_(0, 255).to(torch.uint8)
 
 
 def _equalize(images: Tensor, _: Tensor) -> Tensor:

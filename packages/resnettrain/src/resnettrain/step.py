@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -212,5 +212,4 @@ def _compiled(model: nn.Module, config: TrainConfig) -> nn.Module:
             f"runtime.compile: '{mode}' uses CUDA graphs, which write over gradients that are being added up. Set "
             "runtime.micro_batches=1 or runtime.compile=default."
         )
-    wrapped: nn.Module = torch.compile(model, dynamic=False, mode=None if mode == "default" else mode)
-    return wrapped
+    return cast(nn.Module, torch.compile(model, dynamic=False, mode=None if mode == "default" else mode))
