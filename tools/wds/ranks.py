@@ -70,7 +70,7 @@ def launch_ranks(num_ranks: int | None) -> None:
     # Else every rank takes all cores.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_ranks)))
     # What the ranks say themselves is enough.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    logging.disable(logging.CRITICAL)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -81,7 +81,7 @@ def launch_ranks(num_ranks: int | None) -> None:
         max_restarts=0,
         monitor_interval=0.1,
     )
-    # Without it, the launcher would die of what it is to pass on; torch before 2.9 asks the environment alone.
+    # Without it, the launcher would die of what it is to pass on; older torch asks the environment alone.
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = _SIGNALS
     if hasattr(config, "signals_to_handle"):
         config.signals_to_handle = _SIGNALS
