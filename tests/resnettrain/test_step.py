@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from resnettrain import ConfigError, NonFiniteLossError, build_model, resolve_config
 from resnettrain.feed import DeviceBatch
 from resnettrain.numerics import Numerics
 from resnettrain.state import TrainState
 from resnettrain.step import TrainStep, make_step
+from tests.helpers.syncs import Syncs
 
 CLASSES = 4
 EVERYTHING: dict[str, Any] = {
@@ -89,21 +89,6 @@ def run(step: TrainStep, batch: DeviceBatch, *, times: int = 1, lr: float = 0.1)
 
 def weights(model: nn.Module) -> list[Tensor]:
     return [parameter.detach().clone() for parameter in model.parameters()]
-
-
-class Syncs(TorchDispatchMode):
-    """Counts what makes the host wait for a value: `.item()`, `bool(...)`, `.tolist()`, `.nonzero()`."""
-
-    NAMES = ("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero")
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch's
-        self.found: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.name().partition(".")[0] in self.NAMES:
-            self.found.append(func.name())
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
