@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -35,6 +37,12 @@ def main() -> None:
 
 def run_group() -> None:
     """Make the data, run the rounds, print the tables."""
+    if sys.argv[1:2] == ["step"]:
+        # As the command does it, and before torch is imported: threads of OpenMP that wait must not spin.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        # Its two subjects step by turns in one process, so it has rounds of its own.
+        importlib.import_module("bench.step").main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(prog="bench", description="Time wds against its peers, side by side.")
     parser.add_argument("group", choices=sorted(GROUPS))
     parser.add_argument("--rounds", type=int, default=5, help="paired rounds, after one that is not counted")
