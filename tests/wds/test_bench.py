@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests.helpers.cli import invoke
 from tests.helpers.damaged import write_with_bad_pictures
+from tests.helpers.http_server import serve
 from tests.helpers.shards import write_samples
 
 
@@ -34,3 +35,11 @@ def test_json_has_every_figure(tmp_path: Path) -> None:
     assert document["delivery"]["samples"] > 0
     assert document["stages"]["decode_s"] > 0
     assert document["wait_share"] is None
+    assert document["other_delivery"]["num_workers"] >= 1
+
+
+def test_shards_without_a_manifest_are_timed_as_they_are_streamed(tmp_path: Path) -> None:
+    write_samples(tmp_path / "far/s.tar", 8)
+    with serve(tmp_path / "far") as server:
+        ended = invoke("bench", server.url + "/s.tar", "--seconds", "0.1", "--workers", "1", "--batch-size", "4")
+    assert (ended.code, "bottleneck: " in ended.stdout, "inexact mode" in ended.stderr) == (0, True, True)

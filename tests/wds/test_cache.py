@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -82,3 +84,37 @@ def test_clear_leaves_what_is_being_read(folder: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_wrong_use(tmp_path: Path) -> None:
     assert invoke("cache", "ls", tmp_path / "none").code == 2
+
+
+@pytest.fixture
+def read_only(folder: Path, tmp_path: Path) -> Iterator[Path]:
+    """The folder, where nobody can write, not even who may everything."""
+    if os.geteuid() == 0:
+        place = tmp_path / "read-only"
+        place.mkdir()
+        mounted = subprocess.run(["mount", "--bind", folder, place], capture_output=True, check=False).returncode == 0
+        if not mounted or subprocess.run(["mount", "-o", "remount,ro,bind", place], check=False).returncode:
+            pytest.skip("nothing can be mounted here, and root may write everywhere")
+        yield place
+        subprocess.run(["umount", place], check=True)
+    else:
+        folder.chmod(0o500)
+        yield folder
+        folder.chmod(0o700)
+
+
+def test_a_read_only_folder_is_verified_and_not_cleared(read_only: Path) -> None:
+    assert invoke("cache", "verify", read_only).stdout == "2 files verified, 0 damaged\n"
+    ended = invoke("cache", "clear", read_only)
+    assert (ended.code, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"Error: {read_only}: the cache cannot be written: ")
+    assert invoke("cache", "clear", read_only, "--dry-run").stdout.startswith("would remove 2 files")
+
+
+def test_a_damaged_file_that_cannot_be_removed_is_said_to_be_kept(folder: Path, read_only: Path) -> None:
+    damaged = kept(folder)[0]
+    os.chmod(folder, 0o700)
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    os.chmod(folder, 0o500)
+    ended = invoke("cache", "verify", read_only, "--remove")
+    assert (ended.code, "(kept: it is being read, or the folder cannot be written)" in ended.stdout) == (1, True)

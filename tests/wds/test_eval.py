@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from shardkit import read_manifest
 from tests.helpers.cli import TINY, Ended, invoke
+from tests.helpers.http_server import serve
 from tests.helpers.picture_sets import PictureSet
 from tests.wds.conftest import FinishedRun
 
@@ -55,6 +58,31 @@ def test_names_that_a_shell_made_of_a_glob_are_shards_too(finished: FinishedRun,
     assert document["count"] == 37
 
 
+def test_remote_shards_without_a_manifest_are_refused_with_a_way_out_that_works(
+    finished: FinishedRun, val_set: PictureSet, tmp_path: Path
+) -> None:
+    shard = Path(val_set.shards[0])
+    (tmp_path / "far").mkdir()
+    shutil.copy(shard, tmp_path / "far")
+    with serve(tmp_path / "far") as server:
+        url = f"{server.url}/{shard.name}"
+        refused = evaluate(finished.folder, "--urls", url)
+        assert (refused.code, "run `wds index URL --out DIR`" in refused.stderr) == (1, True)
+        (tmp_path / "names").write_text("".join(f"{name}\n" for name in read_manifest(val_set.manifest).classes))
+        options = ("--prefix", "t", "--classes", tmp_path / "names")
+        assert invoke("index", url, "--out", tmp_path / "far", *options).code == 0
+        ended = evaluate(finished.folder, "--urls", server.url + "/t.manifest.json", "--json")
+    assert json.loads(ended.stdout)["count"] == 20
+
+
+def test_a_command_is_refused_with_an_option_that_is_there(finished: FinishedRun, val_set: PictureSet) -> None:
+    command = f"pipe:cat {val_set.shards[0]}"
+    refused = evaluate(finished.folder, "--urls", command)
+    assert (refused.code, "--allow-commands" in refused.stderr) == (2, True)
+    uncounted = evaluate(finished.folder, "--urls", command, "--allow-commands")
+    assert (uncounted.code, "an exact order needs counts" in uncounted.stderr) == (1, True)
+
+
 def test_missing_shards_are_wrong_use(finished: FinishedRun) -> None:
     ended = evaluate(finished.folder, "--urls", "none-{0..1}.tar")
     assert (ended.code, ended.stderr) == (2, "Error: none-0.tar, none-1.tar: no such file\n")
@@ -78,3 +106,15 @@ def test_a_run_without_validation_shards_needs_some(train_set: PictureSet, tmp_p
     ended = evaluate(run)
     assert (ended.code, ended.stderr.count("\n")) == (2, 1)
     assert "Give --urls PATTERN" in ended.stderr
+
+
+def test_a_checkpoint_gives_no_leave_to_run_commands(tmp_path: Path, train_set: PictureSet) -> None:
+    """TRN-05, SEC-01: it may be anybody's; who resumes it allows them, or not."""
+    command, canary = f"pipe:touch {tmp_path}/canary; cat {train_set.shards[0]}", tmp_path / "canary"
+    args = ("--set", "schedule.epoch_samples=24", "--allow-commands", "--max-updates", 1, *TINY)
+    assert invoke("train", "--urls", command, "--run-dir", tmp_path / "run", *args).code == 0
+    canary.unlink()
+    refused = invoke("train", "--resume", tmp_path / "run", "--max-updates", 2)
+    assert (refused.code, "--allow-commands" in refused.stderr, canary.exists()) == (2, True, False)
+    allowed = invoke("train", "--resume", tmp_path / "run", "--max-updates", 2, "--allow-commands")
+    assert (allowed.code, canary.exists()) == (0, True)

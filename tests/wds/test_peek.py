@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from tests.helpers.cli import invoke
 from tests.helpers.damaged import write_with_bad_pictures
+from tests.helpers.http_server import serve
 from tests.helpers.packed import write_packed
 from tests.helpers.shards import write_samples
+from wds.loader_options import BATCH_SIZE, IMAGE_SIZE
 from wdsloader import LoaderConfig, TorchLoader, open_dataset
 
 
@@ -36,6 +40,39 @@ def test_the_table_has_a_line_for_each_sample(tmp_path: Path) -> None:
         ["batch", "0"], ["000000", "0"], ["000001", "1"], ["batch", "1"], ["000002", "2"], ["000003", "3"],
     ]  # fmt: skip
     assert str(shard) in lines[1]
+
+
+def test_of_long_batches_the_first_samples_are_listed_and_the_rest_counted(tmp_path: Path) -> None:
+    shard = write_samples(tmp_path / "s.tar", 13)
+    ended = invoke("peek", shard, "--no-shuffle", "--batch-size", "10", "--rows", "2")
+    assert [line.split()[:3] for line in ended.stdout.splitlines()] == [
+        ["batch", "0"], ["000000", "0", str(shard)], ["000001", "1", str(shard)], ["..", "and", "8"],
+        ["batch", "1"], ["000010", "0", str(shard)], ["000011", "1", str(shard)], ["..", "and", "1"],
+    ]  # fmt: skip
+
+
+def test_the_defaults_are_those_of_train(tmp_path: Path) -> None:
+    train = tomllib.loads(invoke("train", "--urls", tmp_path, "--dry-run").stdout)
+    assert (train["data"]["batch_size"], train["model"]["image_size"]) == (BATCH_SIZE, IMAGE_SIZE)
+    shard = write_samples(tmp_path / "s.tar", 3)
+    document = json.loads(invoke("peek", shard, "--json").stdout)
+    assert document["batch_size"] == train["data"]["batch_size"]
+
+
+@pytest.mark.usefixtures("verbose")
+def test_shards_without_a_manifest_are_shown_as_they_are_streamed(tmp_path: Path) -> None:
+    write_samples(tmp_path / "far/s.tar", 5)
+    with serve(tmp_path / "far") as server:
+        ended = invoke("peek", server.url + "/s.tar", "--no-shuffle", "--batch-size", "2", "--json")
+    assert [sample["key"] for sample in json.loads(ended.stdout)["samples"]] == ["000000", "000001", "000002", "000003"]
+    assert "working in the inexact mode" in ended.stderr
+
+
+def test_a_command_is_shown_where_it_is_allowed_and_the_error_names_an_option_that_is_there(tmp_path: Path) -> None:
+    command = f"pipe:cat {write_samples(tmp_path / 's.tar', 3)}"
+    refused = invoke("peek", command)
+    assert (refused.code, "--allow-commands" in refused.stderr) == (2, True)
+    assert "000001" in invoke("peek", command, "--allow-commands").stdout
 
 
 def test_a_pattern_without_a_match_is_wrong_use(tmp_path: Path) -> None:

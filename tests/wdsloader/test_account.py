@@ -84,11 +84,12 @@ class TestMerge:
         ranks = [tally(), tally()]
         ranks[0].add([fault(4)], delivered=9)
         ranks[1].add([fault(1), fault(3, shard="b.tar")], delivered=8)
+        ranks[0].dropped, ranks[1].dropped = 2, 3
         return ranks
 
     def test_the_ranks_add_up_with_faults_by_position(self) -> None:
         whole = merge_accounts(rank.account() for rank in self.accounts())
-        assert (whole.expected, whole.delivered, whole.replaced) == (20, 17, 3)
+        assert (whole.expected, whole.delivered, whole.replaced, whole.dropped) == (20, 17, 3, 5)
         assert whole.by_shard == {"a.tar": 2, "b.tar": 1}
         assert [f.position for f in whole.faults] == [1, 3, 4]
 

@@ -134,4 +134,4 @@ def test_a_row_of_a_batch_is_filled_and_its_neighbours_are_left_alone(use_kernel
 
 
 def test_the_path_is_told_with_its_version() -> None:
-    assert decode_path().startswith("kernel 1.0 (libjpeg-turbo " if HAS_KERNEL else "pillow ")
+    assert decode_path().startswith("kernel 1.1 (libjpeg-turbo " if HAS_KERNEL else "pillow ")

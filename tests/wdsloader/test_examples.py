@@ -56,6 +56,7 @@ def test_a_plain_loop_that_stops_and_goes_on_ends_at_the_same_weights(dataset: D
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_lightning_takes_the_loader_as_it_is(dataset: Dataset, tmp_path: Path) -> None:
     lightning = pytest.importorskip("lightning")

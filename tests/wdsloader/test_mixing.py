@@ -67,6 +67,12 @@ def test_layout_and_resume_point_appear_nowhere(mixed: MixedDataset) -> None:
             loader.load_state_dict(states[done - 1])
             rest = [key for _ in range(2 if done < 5 else 1) for batch in loader for key in batch.keys]
         assert rest == whole[8 * done :]
+        ranks = []
+        for rank in range(2):
+            with TorchLoader(mixed, replace(CONFIG, batch_size=4), rank=rank, world_size=2) as loader:
+                loader.load_state_dict(states[done - 1])
+                ranks.append([key for _ in range(2 if done < 5 else 1) for batch in loader for key in batch.keys])
+        assert [key for pair in zip(*ranks, strict=True) for key in pair] == whole[8 * done :]
 
 
 def test_the_same_sample_looks_another_way_in_the_next_epoch_of_its_part(mixed: MixedDataset) -> None:

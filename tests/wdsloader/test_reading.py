@@ -6,7 +6,7 @@ import logging
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -88,11 +88,16 @@ class TestSkip:
             assert ours.keys == theirs.keys
             assert torch.equal(ours.images, theirs.images)
 
-    def test_the_accounts_of_all_ranks_add_up_to_that_of_one(self, folder: Path) -> None:
+    @pytest.mark.parametrize(("tail", "shuffle", "dropped"), [("pad", True, 0), ("drop", True, 3), ("drop", False, 3)])
+    def test_the_accounts_of_all_ranks_add_up_to_that_of_one(
+        self, folder: Path, tail: Literal["pad", "drop"], shuffle: bool, dropped: int
+    ) -> None:
         dataset = open_dataset([str(folder / "s-*.tar")])
-        _, alone = run(dataset, CONFIG)
+        whole = replace(CONFIG, tail=tail, shuffle=shuffle, lanes=CONFIG.lanes if shuffle else None)
+        _, alone = run(dataset, whole)
+        assert alone.dropped == dropped
         for world_size in (2, 4):
-            config = replace(CONFIG, batch_size=8 // world_size)
+            config = replace(whole, batch_size=8 // world_size)
             ranks = [run(dataset, config, rank=rank, world_size=world_size)[1] for rank in range(world_size)]
             assert merge_accounts(ranks) == alone
 
@@ -176,7 +181,7 @@ class TestLostShards:
         _, account = run(dataset, CONFIG)
         assert (account.expected, account.delivered, account.replaced) == (21, 21, 0)
         assert "1 shard missing or damaged" in str(account)
-        with pytest.raises(DatasetError, match=r"s-2.tar: missing or damaged, 1 such shards"):
+        with pytest.raises(DatasetError, match=r"s-2.tar: missing or damaged, 1 such shard"):
             TorchLoader(dataset, replace(CONFIG, on_error="stop"))
         with pytest.raises(SkipLimitError, match="1 shard of unknown length"):
             run(dataset, replace(CONFIG, max_skipped=0))

@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from shardkit import RemoteLimits
 from tests.helpers.http_server import Misdeed, Server, serve
 from tests.helpers.packed import write_packed
 from wdsloader.arriving import CHUNK_BYTES
+from wdsloader.cache import ShardCache
+from wdsloader.cache_entries import own_bytes
 from wdsloader.config import LoaderConfig
 from wdsloader.config_cache import CacheConfig
 from wdsloader.dataset import Dataset, open_dataset
@@ -130,8 +133,7 @@ SampleReader(dataset.table, max_indexes=1).read(int(sys.argv[1]))
         assert reader.read(30 * shard).content.key == f"{100 * shard:06d}"
         assert time.monotonic() - started < 5
         reader.close()
-    # A thread may be giving the last file its name still.
-    wait_until(lambda: not list(tmp_path.glob(".unfinished-*")))
+    assert not list(tmp_path.glob(".unfinished-*"))
 
 
 def test_the_next_samples_are_fetched_before_they_are_asked_for(server: Server, tmp_path: Path) -> None:
@@ -230,6 +232,47 @@ def test_neither_files_nor_threads_are_left_open(server: Server, tmp_path: Path)
     wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before + 3)
 
 
+def background() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("fetch ahead")}
+
+
+@pytest.mark.parametrize(
+    "misdeed",
+    [
+        Misdeed(cut_after=5000, stall_s=20),
+        Misdeed(wait_s=20),
+        Misdeed(status=503, body=b"busy", headers={"Retry-After": "20"}),
+    ],
+    ids=["in a body", "before an answer", "asked to wait"],
+)
+def test_closing_the_dataset_leaves_no_thread_and_no_unfinished_file_whatever_is_waited_for(
+    server: Server, tmp_path: Path, misdeed: Misdeed
+) -> None:
+    before = background()
+    dataset = opened(server, tmp_path)
+    assert dataset.table.fetcher is not None
+    dataset.table.fetcher.pool.limits = RemoteLimits()
+    reader = SampleReader(dataset.table, max_indexes=4)
+    for shard in range(3):
+        server.misdeeds[f"/t-0{shard}.tar"] = [misdeed] * 4
+    reader.will_need(range(90))
+    wait_until(lambda: sum(server.count(f"/t-0{shard}.tar") for shard in range(3)) >= 3)
+    assert background() - before
+    dataset.close()
+    assert not background() - before
+    assert not list(tmp_path.glob(".unfinished-*"))
+
+
+def test_closing_waits_for_a_file_that_is_being_given_its_name(server: Server, tmp_path: Path) -> None:
+    for number in range(6):
+        folder = tmp_path / str(number)
+        reader = SampleReader(opened(server, folder).table, max_indexes=4)
+        for sample in range(30):
+            reader.read(sample)
+        reader.close()
+        assert not list(folder.glob(".unfinished-*.tar-*"))
+
+
 def test_where_bad_samples_are_passed_over_a_damaged_shard_stops_no_other(
     server: Server, far: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -244,12 +287,13 @@ def test_where_bad_samples_are_passed_over_a_damaged_shard_stops_no_other(
     reader.close()
 
 
-def test_a_cache_that_cannot_be_written_is_no_bad_sample_to_skip(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", ["t.manifest.json", "t-{00..01}.tar"], ids=["exact", "inexact"])
+def test_a_cache_that_cannot_be_written_is_no_bad_sample_to_skip(tmp_path: Path, named: str) -> None:
     write_packed(tmp_path / "far", [9, 7])
     config = LoaderConfig(batch_size=4, image_size=8, num_workers=0, on_error="skip", max_skipped=1.0)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with serve(tmp_path / "far") as server:
-        dataset = open_dataset([server.url + "/t.manifest.json"], cache_dir=tmp_path / "cache", on_error="skip")
+        dataset = open_dataset([f"{server.url}/{named}"], cache_dir=tmp_path / "cache", on_error="skip")
         try:
             # As a disk that has room for the indexes alone.
             resource.setrlimit(resource.RLIMIT_FSIZE, (8000, limits[1]))
@@ -257,3 +301,58 @@ def test_a_cache_that_cannot_be_written_is_no_bad_sample_to_skip(tmp_path: Path)
                 list(loader)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def delivered(loader: TorchLoader) -> Iterator[list[str]]:
+    for batch in loader:
+        yield [str(key) for key in batch.keys]
+
+
+SMALL = LoaderConfig(batch_size=4, image_size=8, num_workers=0, tail="ragged", num_epochs=2)
+
+
+def test_emptying_the_cache_while_a_loader_reads_costs_no_sample(tmp_path: Path) -> None:
+    write_packed(tmp_path / "far", [9, 7, 8])
+    with serve(tmp_path / "far") as server:
+        server.ranges = True
+        dataset = open_dataset([server.url + "/t.manifest.json"], cache_dir=tmp_path / "cache")
+        with dataset, TorchLoader(dataset, SMALL) as loader:
+            for _ in range(2):
+                found = []
+                for batch in delivered(loader):
+                    found += batch
+                    ShardCache(CacheConfig(folder=tmp_path / "cache")).clear()
+                assert sorted(found) == keys_of([9, 7, 8])
+
+
+def test_loaders_that_share_a_cache_with_different_limits_deliver_all_of_it(tmp_path: Path) -> None:
+    shards = write_packed(tmp_path / "far", [9, 7, 8, 5])
+    limit = 2 * max(path.stat().st_size for path in shards) + 5000
+    with serve(tmp_path / "far") as server:
+        server.ranges = True
+        caches = [CacheConfig(folder=tmp_path / "cache", limit_bytes=most) for most in (None, limit)]
+        datasets = [open_dataset([server.url + "/t.manifest.json"], cache=cache) for cache in caches]
+        loaders = [TorchLoader(dataset, SMALL) for dataset in datasets]
+        for _ in range(2):
+            rounds = list(zip(*map(delivered, loaders), strict=True))
+            assert all(ours == theirs for ours, theirs in rounds)
+            assert sorted(key for batch, _ in rounds for key in batch) == keys_of([9, 7, 8, 5])
+        for dataset in datasets:
+            dataset.close()
+    assert own_bytes(tmp_path / "cache") <= limit
+    assert not list((tmp_path / "cache").glob(".unfinished-*"))
+
+
+@pytest.mark.slow
+def test_a_worker_that_ends_while_it_fetches_leaves_no_unfinished_file(tmp_path: Path) -> None:
+    write_packed(tmp_path / "far", [9, 7])
+    config = LoaderConfig(batch_size=4, image_size=8, num_workers=1, shuffle=False)
+    with serve(tmp_path / "far") as server:
+        server.ranges = True
+        server.misdeeds["/t-01.tar.index.json"] = [Misdeed(wait_s=30)]
+        dataset = open_dataset([server.url + "/t.manifest.json"], cache_dir=tmp_path / "cache")
+        with dataset, TorchLoader(dataset, config) as loader:
+            next(iter(loader))
+            wait_until(lambda: server.count("/t-01.tar.index.json"))
+            assert list((tmp_path / "cache").glob(".unfinished-*"))
+        assert not list((tmp_path / "cache").glob(".unfinished-*"))

@@ -26,6 +26,7 @@ from wdsloader import (
     SampleError,
     TorchLoader,
     WorkerError,
+    merge_accounts,
     open_dataset,
 )
 
@@ -274,6 +275,21 @@ class TestInexact:
                 account = loader.account
         assert account is not None
         assert (account.delivered, account.dropped) == (delivered, dropped)
+
+    def test_the_accounts_of_all_ranks_add_up_to_every_sample_of_the_shards(self, tmp_path: Path) -> None:
+        for number, samples in enumerate((8, 9)):
+            write_samples(tmp_path / f"far/s-{number}.tar", samples, first=10 * number)
+        config = replace(CONFIG, batch_size=7, lanes=None, shuffle=False)
+        accounts = []
+        with serve(tmp_path / "far") as server:
+            dataset = open_dataset([server.url + "/s-<0..1>.tar"], cache_dir=tmp_path / "cache")
+            for rank in range(2):
+                with TorchLoader(dataset, config, rank=rank, world_size=2) as loader:
+                    assert len(list(loader)) == 1
+                    assert loader.account is not None
+                    accounts.append(loader.account)
+        whole = merge_accounts(accounts)
+        assert (whole.delivered, whole.dropped) == (14, 1 + 2)
 
     def test_exact_makes_it_an_error(self, tmp_path: Path) -> None:
         dataset = open_dataset(["http://host/s-{0..3}.tar"], cache_dir=tmp_path)

@@ -54,7 +54,7 @@ def verify(
     if as_json:
         print_json({"verified": len(entries), "damaged": damaged})
     else:
-        _print_damaged(damaged, num_verified=len(entries))
+        _print_damaged(damaged, num_verified=len(entries), remove=remove)
     if any(not document["removed"] for document in damaged):
         raise typer.Exit(1)
 
@@ -64,10 +64,7 @@ def clear(folder: Folder, dry_run: DryRun = False, as_json: AsJson = False) -> N
     """Remove every cached file that nobody is reading, and what killed processes left. Other files stay."""
     cache = _opened(folder)
     entries = cache.entries()
-    removed = [entry for entry in entries if dry_run or cache.remove(entry)]
-    if not dry_run:
-        with cache.room():
-            cache.remove_unfinished()
+    removed = entries if dry_run else cache.clear()
     num_bytes, in_use = sum(entry.num_bytes for entry in removed), len(entries) - len(removed)
     if as_json:
         print_json({"dry_run": dry_run, "removed": len(removed), "bytes": num_bytes, "in_use": in_use})
@@ -96,9 +93,10 @@ def _document(entry: CacheEntry) -> dict[str, object]:
     }
 
 
-def _print_damaged(damaged: list[dict[str, object]], *, num_verified: int) -> None:
+def _print_damaged(damaged: list[dict[str, object]], *, num_verified: int, remove: bool) -> None:
     for document in damaged:
-        done = " (removed)" if document["removed"] else ""
+        kept = " (kept: it is being read, or the folder cannot be written)" if remove else ""
+        done = " (removed)" if document["removed"] else kept
         print_line(f"{document['file']}: {document['problem']}{done}  {document['url']}")
     print_line(f"{counted(num_verified, 'file')} verified, {len(damaged)} damaged")
 

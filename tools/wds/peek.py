@@ -11,7 +11,6 @@ import typer
 
 from wds import loader_options as opt
 from wds.console import AsJson, print_json, print_line, print_note
-from wds.patterns import expand_existing, without_stdin
 from wds.text import masked
 
 if TYPE_CHECKING:
@@ -23,29 +22,33 @@ Sheet = Annotated[
     Path | None, typer.Option("--sheet", metavar="FILE.png", help="Write the batches as one picture, augmented.")
 ]
 Batches = Annotated[int, typer.Option("--batches", min=1, help="Batches to show.")]
+Rows = Annotated[int, typer.Option("--rows", min=1, help="Samples of each batch to list; --json and --sheet have all.")]
 
 
 def peek(
     patterns: opt.Patterns,
     batches: Batches = 2,
-    batch_size: opt.BatchSize = 8,
+    rows: Rows = 8,
+    batch_size: opt.BatchSize = opt.BATCH_SIZE,
     shuffle: opt.Shuffle = True,
     seed: opt.Seed = 0,
-    image_size: opt.ImageSize = 128,
+    image_size: opt.ImageSize = opt.IMAGE_SIZE,
     sheet: Sheet = None,
     cache_dir: opt.CacheDir = None,
+    cache_limit: opt.CacheLimit = None,
+    allow_commands: opt.AllowCommands = False,
     on_error: opt.OnError = "stop",
     as_json: AsJson = False,
 ) -> None:
-    """Show the keys and labels of the first batches, in the order that training has them."""
-    named = without_stdin(patterns)
-    expand_existing(named, on_error=on_error)
-    from wdsloader import SampleStream, open_dataset
+    """Show the keys and labels of the first batches, as `wds train` has them with the same options and defaults."""
+    with opt.opened(
+        patterns, cache_dir=cache_dir, cache_limit=cache_limit, allow_commands=allow_commands, on_error=on_error
+    ) as dataset:
+        from wdsloader import SampleStream
 
-    config = opt.training_config(
-        batch_size=batch_size, image_size=image_size, seed=seed, shuffle=shuffle, on_error=on_error
-    )
-    with open_dataset(named, cache_dir=cache_dir, on_error=config.on_error) as dataset:
+        config = opt.training_config(
+            batch_size=batch_size, image_size=image_size, seed=seed, shuffle=shuffle, on_error=on_error
+        )
         stream = SampleStream(dataset, config)
         samples = list(islice(stream, batches * batch_size))
         account = stream.account
@@ -55,7 +58,8 @@ def peek(
     if as_json:
         print_json({"batch_size": batch_size, "samples": [_figures(sample, classes) for sample in samples]})
     else:
-        _print_table(samples, classes, batch_size=batch_size)
+        _print_table(samples, classes, batch_size=batch_size, rows=rows)
+        print_note(f"as a training on one rank has them: --batch-size {batch_size} --seed {seed}")
     _say_skipped(account)
 
 
@@ -75,21 +79,25 @@ def _write_sheet(path: Path, dataset: Dataset, *, config: LoaderConfig, batches:
 
 
 def _say_skipped(account: EpochAccount | None) -> None:
-    # The loader says it itself at the end of an epoch.
-    if account is not None and account.replaced and not account.complete:
+    if account is not None and (account.replaced or account.lost_shards):
         print_note(str(account))
 
 
-def _print_table(samples: Sequence[SampleView], classes: Sequence[str], *, batch_size: int) -> None:
-    width = max((len(sample.key) for sample in samples), default=3)
-    label_width = max((len(_label(sample, classes)) for sample in samples), default=5)
-    for number, sample in enumerate(samples):
-        if number % batch_size == 0:
-            print_line(f"batch {number // batch_size}")
-        members = " ".join(f"{name}:{len(content)}" for name, content in sorted(sample.members.items()))
-        print_line(
-            f"  {sample.key:{width}}  {_label(sample, classes):{label_width}}  {masked(sample.shard)}  {members}"
-        )
+def _print_table(samples: Sequence[SampleView], classes: Sequence[str], *, batch_size: int, rows: int) -> None:
+    """Print so many samples of each batch, and how many more it has."""
+    batches = [samples[start : start + batch_size] for start in range(0, len(samples), batch_size)]
+    shown = [sample for batch in batches for sample in batch[:rows]]
+    width = max((len(sample.key) for sample in shown), default=3)
+    label_width = max((len(_label(sample, classes)) for sample in shown), default=5)
+    for number, batch in enumerate(batches):
+        print_line(f"batch {number}")
+        for sample in batch[:rows]:
+            members = " ".join(f"{name}:{len(content)}" for name, content in sorted(sample.members.items()))
+            print_line(
+                f"  {sample.key:{width}}  {_label(sample, classes):{label_width}}  {masked(sample.shard)}  {members}"
+            )
+        if len(batch) > rows:
+            print_line(f"  .. and {len(batch) - rows} more")
 
 
 def _label(sample: SampleView, classes: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -91,6 +92,8 @@ def evaluate(
     batch_size: opt.BatchSize = None,
     workers: opt.Workers = None,
     cache_dir: opt.CacheDir = None,
+    cache_limit: opt.CacheLimit = None,
+    allow_commands: opt.AllowCommands = None,
     on_error: opt.OnError = None,
     device: opt.Device = None,
     as_json: AsJson = False,
@@ -102,6 +105,8 @@ def evaluate(
         "data.batch_size": batch_size,
         "data.num_workers": workers,
         "data.cache_dir": cache_dir,
+        "data.cache_limit": cache_limit,
+        "data.allow_commands": allow_commands,
         "data.on_error": on_error,
         "runtime.device": device,
     }
@@ -132,13 +137,15 @@ def _settings_of(resume: Path | None) -> TrainConfig | None:
 
 
 def _settings_in(checkpoint: Path) -> TrainConfig:
+    """Return the settings of a run, but no leave to run commands: the checkpoint may be anybody's."""
     from resnettrain import ConfigError
 
     if not checkpoint.exists():
         raise ConfigError(f"{checkpoint}: there is no such checkpoint or run folder")
     from resnettrain import resume_config
 
-    return resume_config(checkpoint)
+    settings = resume_config(checkpoint)
+    return replace(settings, data=replace(settings.data, allow_commands=False))
 
 
 def _show(settings: TrainConfig, *, as_json: bool) -> None:

@@ -84,7 +84,8 @@ LearningRate = Annotated[
     float | None, typer.Option("--lr", show_default="0.1 x batch / 256", help="Peak learning rate.")
 ]
 Workers = Annotated[
-    int | None, typer.Option("--workers", help="Loader processes; 0 loads in the main one.  Default: 2; 4 for `seed`.")
+    int | None,
+    typer.Option("--workers", help="Loader processes; 0 loads in the main one.  Default: one a core; 4 for `seed`."),
 ]
 MaxSteps = Annotated[
     int | None,

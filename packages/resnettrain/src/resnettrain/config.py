@@ -40,7 +40,8 @@ class DataConfig:
 
     `pipeline` "lanes" is wdsloader's exact order, "source" the source's own webdataset code. `batch_size` is per rank.
     `on_error` "skip" passes over samples that cannot be delivered, until more than `max_skipped` of an epoch were: a
-    number of samples, or a share of the epoch. `cache_limit` is a size (`200GiB`) or a share of the disk (`30%`);
+    number of samples, or a share of the epoch. `num_workers` None is the pipeline's own default: a worker a core, or 4.
+    `cache_limit` is a size (`200GiB`) or a share of the disk (`30%`);
     `cache_ignore_query` names fields of a URL's query that do not tell one shard from another (`X-Amz-*`).
     """
 
@@ -52,7 +53,7 @@ class DataConfig:
     allow_commands: bool = False
     pipeline: Literal["lanes", "source"] = "lanes"
     batch_size: int = 64
-    num_workers: int = 2
+    num_workers: int | None = None
     lanes: int | None = None
     exact: bool = False
     on_error: Literal["stop", "skip"] = "stop"
@@ -60,7 +61,8 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         _at_least("data.batch_size", self.batch_size, low=1)
-        _at_least("data.num_workers", self.num_workers, low=0)
+        if self.num_workers is not None:
+            _at_least("data.num_workers", self.num_workers, low=0)
         if self.lanes is not None:
             _at_least("data.lanes", self.lanes, low=1)
         if self.cache_dir is None and self.cache_limit is not None:

@@ -18,6 +18,7 @@ from resnettrain.checkpoint import find_checkpoint
 from resnettrain.config import TrainConfig
 from resnettrain.errors import CheckpointError, DataMismatchError, EvaluationError
 from resnettrain.feed import to_device
+from resnettrain.gpu_augment import Normalizer
 from resnettrain.metrics import Totals
 from resnettrain.model import build_model
 from resnettrain.numerics import Numerics, global_switches
@@ -62,6 +63,7 @@ class Evaluator:
         require_label_range(dataset, num_classes=num_classes)
         self._name, self._num_samples = dataset.urls[0], sum(dataset.counts)
         self._numerics, self._num_classes = numerics, num_classes
+        self._normalize = Normalizer(channels_last=numerics.channels_last)
         self._loader = TorchLoader(
             dataset,
             LoaderConfig(
@@ -98,7 +100,9 @@ class Evaluator:
         try:
             with torch.inference_mode():
                 for batch in self._loader:
-                    moved = to_device(batch, numerics=self._numerics, num_classes=self._num_classes)
+                    moved = to_device(
+                        batch, numerics=self._numerics, num_classes=self._num_classes, normalize=self._normalize
+                    )
                     with self._numerics.autocast():
                         logits_NK = model(moved.images)
                     totals.add(logits_NK.float(), moved.labels, weights_N=moved.weights)
@@ -149,13 +153,15 @@ def evaluate_checkpoint(
 ) -> EvalResult:
     """Return the figures of a checkpoint (a file, or a run folder's newest) on a dataset, as validation gave them.
 
-    Args: overrides: its `data` and `runtime` replace the checkpoint's; None keeps those of the run.
+    Args: overrides: its `data` and `runtime` replace the checkpoint's; None keeps those of the run, but no leave to run
+        commands: a checkpoint may come from anywhere.
     Raises: CheckpointError, DataMismatchError, EvaluationError, and wdsloader's errors.
     """
     path, content = find_checkpoint(checkpoint)
     identity, config = identity_of(content, path=path), config_of(content)
     if overrides is not None:
         config = replace(config, data=overrides.data, runtime=overrides.runtime)
+    allow_commands = overrides is not None and overrides.data.allow_commands
     numerics = Numerics.of(config.runtime)
     model = build_model(identity.model, num_classes=identity.num_classes, seed=0)
     try:
@@ -164,7 +170,13 @@ def evaluate_checkpoint(
         raise CheckpointError(f"{path}: does not fit the model {identity.model}: {error}") from error
     with (
         global_switches(numerics, threads=config.runtime.threads),
-        open_dataset(urls, cache=config.data.cache(), exact=True, on_error=config.data.on_error) as dataset,
+        open_dataset(
+            urls,
+            cache=config.data.cache(),
+            allow_commands=allow_commands,
+            exact=True,
+            on_error=config.data.on_error,
+        ) as dataset,
     ):
         require_same_classes(identity.classes, dataset.classes, names=(str(path), dataset.urls[0]))
         with Evaluator(dataset, config, numerics=numerics, num_classes=identity.num_classes) as evaluator:

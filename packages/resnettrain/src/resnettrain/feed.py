@@ -6,9 +6,9 @@ on a device a wrong one is a crash without a name.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from resnettrain.config import TrainConfig
 from resnettrain.errors import DataMismatchError
-from resnettrain.gpu_augment import normalize
+from resnettrain.gpu_augment import Normalizer
 from resnettrain.numerics import Numerics
 from wdsloader import AugmentConfig as CropConfig
 from wdsloader import Batch, Dataset, LoaderConfig, NoLengthError, SourceConfig, TorchLoader, source_loader
@@ -90,10 +90,13 @@ class LanesFeed:
                 exact=config.data.exact,
                 on_error=config.data.on_error,
                 max_skipped=config.data.max_skipped,
+                pin_memory=numerics.device.type == "cuda",
             ),
         )
         self.skipped: Counter[str] = Counter()
+        self._copied = _Copied()
         self._numerics, self._num_classes = numerics, num_classes
+        self._normalize = Normalizer(channels_last=numerics.channels_last)
         try:
             self.epoch_batches: int | None = len(self._loader)
         except NoLengthError:
@@ -108,7 +111,10 @@ class LanesFeed:
         """Hand out the rest of the current epoch; the next call begins the next one."""
         for batch in self._loader:
             self.skipped.update(fault.label for fault in batch.faults)
-            yield to_device(batch, numerics=self._numerics, num_classes=self._num_classes)
+            moved = to_device(batch, numerics=self._numerics, num_classes=self._num_classes, normalize=self._normalize)
+            if self._numerics.device.type == "cuda":
+                self._copied.hold(batch, self._numerics.device)
+            yield moved
 
     def position(self) -> dict[str, Any] | None:
         """Return the data position behind the last batch handed out."""
@@ -119,6 +125,21 @@ class LanesFeed:
         self._loader.close()
 
 
+class _Copied:
+    """Host batches that are copied to a CUDA device in the background: their memory must not be filled anew by then."""
+
+    def __init__(self) -> None:
+        self._held: deque[tuple[torch.cuda.Event, Batch]] = deque()
+
+    def hold(self, batch: Batch, device: torch.device) -> None:
+        """Keep a batch until the copy that was begun is done, and let go of those whose copy is."""
+        copied = torch.cuda.Event()
+        copied.record(torch.cuda.current_stream(device))
+        self._held.append((copied, batch))
+        while self._held[0][0].query() and len(self._held) > 1:
+            self._held.popleft()
+
+
 class SourceFeed:
     """The source's own pipeline: float batches, shards drawn with replacement, no position."""
 
@@ -127,9 +148,10 @@ class SourceFeed:
             urls=config.data.urls,
             cache_dir=config.data.cache_dir,
             batch_size=config.data.batch_size,
-            num_workers=config.data.num_workers,
             image_size=config.model.image_size,
         )
+        if config.data.num_workers is not None:
+            source = replace(source, num_workers=config.data.num_workers)
         self._loader = source_loader(source)
         self.skipped: Counter[str] = Counter()
         self._numerics, self._num_classes = numerics, num_classes
@@ -158,15 +180,15 @@ class SourceFeed:
         """Leave the workers to webdataset, which ends them with the iterator."""
 
 
-def to_device(batch: Batch, *, numerics: Numerics, num_classes: int) -> DeviceBatch:
-    """Return a host batch on the device, normalized.
+def to_device(batch: Batch, *, numerics: Numerics, num_classes: int, normalize: Normalizer) -> DeviceBatch:
+    """Return a host batch on the device, normalized; `normalize` says how long its images stay.
 
     Raises: DataMismatchError: a label outside 0..num_classes-1, naming its key.
     """
     require_labels(batch.labels, num_classes=num_classes, keys=batch.keys)
     images, labels, weights = (_move(part, numerics.device) for part in (batch.images, batch.labels, batch.weights))
     return DeviceBatch(
-        images=normalize(images, channels_last=numerics.channels_last),
+        images=normalize(images),
         labels=labels,
         weights=weights,
         keys=batch.keys,
@@ -191,8 +213,8 @@ def require_labels(labels_N: Tensor, *, num_classes: int, keys: tuple[str | None
 
 
 def _move(tensor: Tensor, device: torch.device) -> Tensor:
-    # From pinned memory the copy waits for nothing; from any other it waits for the device, and would count as waiting
-    # for data.
+    # From pinned memory, which the loader's batches are in, the copy waits for nothing; from any other it waits for the
+    # device, and would count as waiting for data.
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections import deque
 
-import torch
 from torch import Tensor
 
-__all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "normalize"]
+from wdsloader import normalize_images
+
+__all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "Normalizer", "normalize"]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
-def normalize(images_NHWC: Tensor, *, channels_last: bool) -> Tensor:
+def normalize(images_NHWC: Tensor, *, channels_last: bool, out: Tensor | None = None) -> Tensor:
     """Return float32 (N, C, H, W) images with ImageNet's mean 0 and deviation 1, on the device of the input.
 
     Equal to torchvision's ToTensor and Normalize to 1e-6.
-    Args: images_NHWC: uint8.  channels_last: keep NHWC in memory, which makes the turn of the axes free.
+    Args: images_NHWC: uint8.  channels_last: keep NHWC in memory.  out: an earlier result to write over.
     """
-    shift, scale = _shift_and_scale(images_NHWC.device)
-    images_NCHW = images_NHWC.to(torch.float32).sub_(shift).mul_(scale).permute(0, 3, 1, 2)
-    return images_NCHW if channels_last else images_NCHW.contiguous()
+    return normalize_images(images_NHWC, mean=IMAGENET_MEAN, std=IMAGENET_STD, channels_last=channels_last, out=out)
 
 
-@cache
-def _shift_and_scale(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return what is taken from a value in 0..255, and what the rest is multiplied by: float32 (3,) each."""
-    # Once a device: to bring a number there waits for all the device has still to do. A first call from an evaluation
-    # must not make tensors that are for inference alone.
-    with torch.inference_mode(mode=False):
-        shift = torch.tensor(IMAGENET_MEAN, device=device).mul_(255.0)
-        return shift, torch.tensor(IMAGENET_STD, device=device).mul_(255.0).reciprocal_()
+class Normalizer:
+    """Normalizes the batches of a loop. On the CPU a result is written over by the next call but one.
+
+    New memory for each batch costs there, page by page, several times what the arithmetic does.
+    """
+
+    def __init__(self, *, channels_last: bool) -> None:
+        self._channels_last = channels_last
+        self._results: deque[Tensor] = deque()
+
+    def __call__(self, images_NHWC: Tensor) -> Tensor:
+        """Return what :func:`normalize` returns."""
+        if images_NHWC.device.type != "cpu":
+            return normalize(images_NHWC, channels_last=self._channels_last)
+        out = self._results.popleft() if len(self._results) == 2 else None
+        if out is not None and out.permute(0, 2, 3, 1).shape != images_NHWC.shape:
+            out = None
+        self._results.append(normalize(images_NHWC, channels_last=self._channels_last, out=out))
+        return self._results[-1]

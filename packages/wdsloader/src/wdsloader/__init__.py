@@ -1,7 +1,7 @@
 """Stream training batches from WebDataset shards, in an exact order that any layout repeats and any stop resumes.
 
-Importing this package imports no torch; ``TorchLoader``, ``Batch`` and the names of the source's pipeline bring it in
-on first use. Prints nothing; reads no environment.
+Importing this package imports no torch; ``TorchLoader``, ``Batch``, ``normalize_images`` and the names of the source's
+pipeline bring it in on first use. Prints nothing; reads no environment.
 """
 
 from __future__ import annotations
@@ -9,7 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from wdsloader.account import EpochAccount, Fault, merge_accounts
-from wdsloader.bench import Delivery, StageTimes, Verdict, measure_delivery, measure_stages, verdict_of
+from wdsloader.bench import (
+    Delivery,
+    StageTimes,
+    Verdict,
+    compared_workers,
+    measure_delivery,
+    measure_stages,
+    verdict_of,
+)
 from wdsloader.cache import ShardCache
 from wdsloader.cache_entries import CacheEntry
 from wdsloader.config import AugmentConfig, LoaderConfig
@@ -36,6 +44,7 @@ from wdsloader.sheet import batch_sheet
 from wdsloader.source_pipeline import SOURCE_URLS, SourceConfig, default_cache_dir, source_loader
 
 if TYPE_CHECKING:
+    from wdsloader.normalize import normalize_images
     from wdsloader.torch_adapter import Batch, TorchLoader
 
 __all__ = [
@@ -69,6 +78,7 @@ __all__ = [
     "WorkerError",
     "batch_sheet",
     "cache_config",
+    "compared_workers",
     "decode_path",
     "default_cache_dir",
     "insert_restart_markers",
@@ -77,6 +87,7 @@ __all__ = [
     "measure_stages",
     "merge_accounts",
     "mix",
+    "normalize_images",
     "open_dataset",
     "restart_marker_version",
     "source_loader",
@@ -89,4 +100,8 @@ def __getattr__(name: str) -> Any:
         from wdsloader import torch_adapter
 
         return getattr(torch_adapter, name)
+    if name == "normalize_images":
+        from wdsloader.normalize import normalize_images
+
+        return normalize_images
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -62,9 +62,9 @@ class EpochAccount:
     """The books of one epoch on one rank, or on several.
 
     ``start``: the position they begin at, 0 unless the epoch was resumed in its middle. ``expected`` is ``delivered`` +
-    ``replaced`` + ``filtered``. ``dropped``: samples of the tail that make no whole batch, over all ranks; of this one
-    in the inexact mode. ``by_cause`` and ``by_shard`` count what was replaced. ``lost_shards``: missing or damaged as a
-    whole. ``faults``: the first 1,000, by position. ``complete``: whether the epoch came to its end.
+    ``replaced`` + ``filtered``. ``dropped``: samples of the tail that make no whole batch. ``by_cause`` and
+    ``by_shard`` count what was replaced. ``lost_shards``: missing or damaged as a whole. ``faults``: the first 1,000,
+    by position. ``complete``: whether the epoch came to its end.
     """
 
     epoch: int
@@ -215,7 +215,7 @@ def merge_accounts(accounts: Iterable[EpochAccount]) -> EpochAccount:
         delivered=sum(account.delivered for account in ranks),
         replaced=sum(account.replaced for account in ranks),
         filtered=sum(account.filtered for account in ranks),
-        dropped=max(account.dropped for account in ranks),
+        dropped=sum(account.dropped for account in ranks),
         complete=all(account.complete for account in ranks),
         by_cause=dict(sorted(by_cause.items())),
         by_shard=dict(sorted(by_shard.items())),

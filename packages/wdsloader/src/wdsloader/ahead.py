@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,6 +80,12 @@ class AheadThreads:
             with self._changed:
                 self._waiting -= 1
                 self._changed.notify()
+
+    def join(self, *, within_s: float) -> None:
+        """Wait until the threads have ended; they do so once it is closed and their tasks are done."""
+        deadline = time.monotonic() + within_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
         """Begin no more tasks."""

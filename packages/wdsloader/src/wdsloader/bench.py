@@ -6,27 +6,40 @@ whole batches with the workers asked for. What delivery costs beyond the stages 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 
 from wdsloader.config import LoaderConfig
 from wdsloader.dataset import Dataset
-from wdsloader.errors import DatasetError, SampleError
+from wdsloader.errors import SampleError
+from wdsloader.machine import usable_cores
 from wdsloader.mixing import MixedDataset
 from wdsloader.pipeline import Identity, LaneRows, WorkerTask, decode_sample
 from wdsloader.reading import PolicyReader
 from wdsloader.session import order_of, plan_of, schedule_of
-from wdsloader.windows import Taken
+from wdsloader.shards import StoredSample
+from wdsloader.streaming import StreamTask, stored_in, stream_samples
 
-__all__ = ["Delivery", "StageTimes", "Verdict", "measure_delivery", "measure_stages", "verdict_of"]
+__all__ = [
+    "Delivery",
+    "StageTimes",
+    "Verdict",
+    "compared_workers",
+    "measure_delivery",
+    "measure_stages",
+    "verdict_of",
+]
 
+_STAGES = ("read", "decode", "transform")
 # Beyond what the stages explain, this much more is the transport's doing and not chance.
 _TRANSPORT_SHARE = 0.4
-_MANY_WORKERS = 2
+# So much faster is no chance either: two measurements of 3 s on a shared machine differ by less.
+_BETTER = 1.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,43 +77,41 @@ class Delivery:
 class Verdict:
     """The stage that holds the others up, its share of the time, and what to change.
 
-    ``wait_share``: of the time of one that trains at the rate asked about; None where no rate was given.
+    ``num_workers``: how many to try instead, None where it does not lie with them. ``wait_share``: of the time of one
+    that trains at the rate asked about; None where no rate was given.
     """
 
     bottleneck: str
     share: float
     advice: str
+    num_workers: int | None
     wait_share: float | None
 
 
 def measure_stages(dataset: Dataset | MixedDataset, config: LoaderConfig, *, seconds: float) -> StageTimes:
     """Time the stages for about so many seconds, in the order of an epoch; samples that fail are passed over.
 
-    Raises: DatasetError: sample counts are not known. FetchError, TransformError.
+    Raises: FetchError, TransformError.
     """
     plain = replace(config, transform=None, keep=None, on_error="skip", num_epochs=None)
     spent = {"read": 0.0, "decode": 0.0, "transform": 0.0}
     samples = read_bytes = 0
     out = np.zeros((config.image_size, config.image_size, 3), np.uint8)
     clock, end = time.perf_counter, time.perf_counter() + seconds
-    for taken, identity in _taken(dataset, plain, spent=spent):
-        if isinstance(taken.found, SampleError):
-            continue
+    for stored, identity in _taken(dataset, plain, spent=spent, end=end):
         begin = clock()
         try:
-            decode_sample(taken.found, identity, config=plain, out=out)
+            decode_sample(stored, identity, config=plain, out=out)
             decoded = clock()
             if config.transform is not None or config.keep is not None:
-                decode_sample(taken.found, identity, config=config, out=out)
+                decode_sample(stored, identity, config=config, out=out)
         except SampleError:
             continue
         spent["decode"] += decoded - begin
         # The hooks run with the decoder: what they add is the difference.
         spent["transform"] += max(0.0, clock() - decoded - (decoded - begin)) if _has_hooks(config) else 0.0
         samples += 1
-        read_bytes += sum(map(len, taken.found.content.members.values()))
-        if clock() > end:
-            break
+        read_bytes += sum(map(len, stored.content.members.values()))
     return StageTimes(
         samples=samples,
         read_bytes=read_bytes,
@@ -127,55 +138,88 @@ def measure_delivery(dataset: Dataset | MixedDataset, config: LoaderConfig, *, s
                     break
     first, last = (arrivals[0][0], arrivals[-1][0]) if arrivals else (begin, begin)
     return Delivery(
-        num_workers=config.num_workers,
-        samples=sum(count for _, count in arrivals[1:]),
+        num_workers=loader.num_workers,
+        samples=sum(num_rows for _, num_rows in arrivals[1:]),
         seconds=last - first,
         first_s=first - begin,
     )
 
 
+def compared_workers(num_workers: int, *, cores: int | None = None) -> int:
+    """Return the number of workers to measure beside those asked for: none, and where none is asked for, one a core."""
+    return 0 if num_workers else cores or usable_cores()
+
+
 def verdict_of(
-    stages: StageTimes, delivery: Delivery, *, remote: bool, rate: float | None = None, cores: int | None = None
+    stages: StageTimes,
+    delivery: Delivery,
+    *,
+    other: Delivery,
+    remote: bool,
+    rate: float | None = None,
+    cores: int | None = None,
 ) -> Verdict:
     """Return which stage holds the others up, and what to change.
 
-    Args: rate: samples a second that whoever trains could take. cores: of this machine; None: as the system says.
+    Whoever follows the advice on workers, and measures again, is not sent back: below a worker a core it may be more of
+    them, above it is fewer, and between a worker a core and none what was measured decides.
+
+    Args: other: with as many workers as ``compared_workers`` says. rate: samples a second that whoever trains could
+        take. cores: that this process may use; None: as the system says.
     """
-    cores = cores or os.cpu_count() or 1
-    at_work = max(1, min(delivery.num_workers, cores))
-    per_sample = delivery.seconds / max(delivery.samples, 1)
-    transport_s = per_sample - stages.sample_s / at_work
-    total = max(per_sample, stages.sample_s / at_work, 1e-12)
-    count = max(stages.samples, 1)
-    shares = {
-        "read": stages.read_s / count / at_work / total,
-        "decode": stages.decode_s / count / at_work / total,
-        "transform": stages.transform_s / count / at_work / total,
-        "transport": max(0.0, transport_s) / total,
-    }
-    if shares["transport"] < _TRANSPORT_SHARE:
-        shares.pop("transport")
-    bottleneck = max(shares, key=lambda stage: shares[stage])
+    cores, workers = cores or usable_cores(), delivery.num_workers
+    shares = _shares(stages, delivery, at_work=max(1, min(workers, cores)))
+    better = other.images_per_s > _BETTER * delivery.images_per_s
+    slowest = max(_STAGES, key=lambda stage: shares[stage])
+    moved = workers > 0 and (better or shares["transport"] > max(_TRANSPORT_SHARE, shares[slowest]))
+    bottleneck = "transport" if moved else slowest
     wait_share = None if rate is None else max(0.0, 1 - delivery.images_per_s / rate)
     if wait_share == 0.0:
-        advice = f"nothing: {delivery.images_per_s:.0f} images/s are more than the {rate:.0f} asked about"
+        wanted, advice = None, f"nothing: {delivery.images_per_s:.0f} images/s are more than the {rate:.0f} asked about"
     else:
-        advice = _advice(bottleneck, remote=remote, workers=delivery.num_workers, cores=cores)
-    return Verdict(bottleneck=bottleneck, share=shares[bottleneck], advice=advice, wait_share=wait_share)
+        wanted = other.num_workers if better else _wanted_workers(bottleneck, workers=workers, cores=cores)
+        advice = _advice(bottleneck, remote=remote)
+        if better:
+            measured = f"{other.images_per_s:.0f} images/s were measured with it, not {delivery.images_per_s:.0f}"
+            advice = f"--workers {wanted}: {measured}"
+        elif wanted is not None:
+            what = "more workers" if wanted > workers else "fewer workers"
+            advice = f"{what} (--workers {wanted}): {workers} share {cores} cores; or {advice}"
+    return Verdict(
+        bottleneck=bottleneck, share=shares[bottleneck], advice=advice, num_workers=wanted, wait_share=wait_share
+    )
 
 
-def _advice(bottleneck: str, *, remote: bool, workers: int, cores: int) -> str:
-    more = f"more workers: {workers} of {cores} cores are in use (--workers {cores})" if workers < cores else ""
+def _shares(stages: StageTimes, delivery: Delivery, *, at_work: int) -> dict[str, float]:
+    """Return the share of each stage, and of the transport, in the time that a sample takes to be delivered."""
+    per_sample = delivery.seconds / max(delivery.samples, 1)
+    total = max(per_sample, stages.sample_s / at_work, 1e-12)
+    whole = total * at_work * max(stages.samples, 1)
+    return {
+        "read": stages.read_s / whole,
+        "decode": stages.decode_s / whole,
+        "transform": stages.transform_s / whole,
+        "transport": max(0.0, per_sample - stages.sample_s / at_work) / total,
+    }
+
+
+def _wanted_workers(bottleneck: str, *, workers: int, cores: int) -> int | None:
+    """Return how many workers to try where nothing measured says it: up to one a core, where they are what works."""
+    if workers > cores:
+        return cores
+    return cores if 0 < workers < cores and bottleneck != "transport" else None
+
+
+def _advice(bottleneck: str, *, remote: bool) -> str:
+    """Return what to change but the workers."""
     if bottleneck == "read":
-        slow = "keep the shards in a local cache (--cache-dir), nearer or on a faster disk"
-        return slow if remote else more or "put the shards on a faster disk, or pack smaller pictures"
+        where = "keep the shards in a local cache (--cache-dir), nearer or" if remote else "put the shards"
+        return f"{where} on a faster disk, or pack smaller pictures"
     if bottleneck == "decode":
-        return more or "smaller pictures in the shards, or more cores: all of them decode already"
+        return "pack smaller pictures, or use more cores"
     if bottleneck == "transform":
-        return f"a cheaper transform{', or ' + more if more else ''}"
-    if workers > _MANY_WORKERS and workers > cores:
-        return f"fewer workers: {workers} share {cores} cores (--workers {cores})"
-    return "a smaller --image-size or batch; with cheap samples, --workers 0 saves the way between processes"
+        return "use a cheaper transform, or more cores"
+    return "take a smaller --image-size or batch"
 
 
 def _has_hooks(config: LoaderConfig) -> bool:
@@ -183,22 +227,51 @@ def _has_hooks(config: LoaderConfig) -> bool:
 
 
 def _taken(
-    dataset: Dataset | MixedDataset, config: LoaderConfig, *, spent: dict[str, float]
-) -> Iterator[tuple[Taken, Identity]]:
-    """Yield samples as one worker takes them, epoch after epoch; what each took to be read is added to ``spent``."""
+    dataset: Dataset | MixedDataset, config: LoaderConfig, *, spent: dict[str, float], end: float
+) -> Iterator[tuple[StoredSample, Identity]]:
+    """Yield good samples as one worker takes them, epoch after epoch, until ``end`` on the clock.
+
+    What each took to be read is added to ``spent``.
+    """
     state = order_of(dataset, config, world_size=1)
     plan = plan_of(state, dataset=dataset, config=config, rank=0, world_size=1)
-    if plan is None:
-        raise DatasetError("no manifest has the sample counts that timing the stages needs; run `wds index`")
-    task = WorkerTask(table=dataset.table, config=config, plan=plan, state=state, schedule=schedule_of(dataset, state))
-    reader = PolicyReader(task.table, config, max_indexes=task.max_indexes)
-    try:
-        for epoch in range(2**31):
-            rows = LaneRows(task, reader, epoch=epoch)
-            for position in range(plan.num_samples):
-                begin = time.perf_counter()
-                taken = rows.take(position)
-                spent["read"] += time.perf_counter() - begin
-                yield taken, rows.identity(taken, position=position)
-    finally:
-        reader.close()
+    with ExitStack() as stack:
+        if plan is None:
+            samples = _streamed(dataset, config)
+        else:
+            schedule = schedule_of(dataset, state)
+            task = WorkerTask(table=dataset.table, config=config, plan=plan, state=state, schedule=schedule)
+            reader = PolicyReader(task.table, config, max_indexes=task.max_indexes)
+            stack.callback(reader.close)
+            samples = _in_lanes(task, reader)
+        while True:
+            begin = time.perf_counter()
+            found = next(samples)
+            spent["read"] += time.perf_counter() - begin
+            if found is not None:
+                yield found
+            if time.perf_counter() > end:
+                return
+
+
+def _in_lanes(task: WorkerTask, reader: PolicyReader) -> Iterator[tuple[StoredSample, Identity] | None]:
+    for epoch in count():
+        rows = LaneRows(task, reader, epoch=epoch)
+        for position in range(task.plan.num_samples):
+            taken = rows.take(position)
+            if isinstance(taken.found, SampleError):
+                yield None
+            else:
+                yield taken.found, rows.identity(taken, position=position)
+
+
+def _streamed(dataset: Dataset | MixedDataset, config: LoaderConfig) -> Iterator[tuple[StoredSample, Identity] | None]:
+    """Yield samples of the inexact mode; None for a bad one, and at the end of an epoch, which may have had none."""
+    for epoch in count():
+        task = StreamTask(table=dataset.table, config=config, epoch=epoch)
+        for found in stream_samples(task):
+            try:
+                yield stored_in(found, task)
+            except SampleError:
+                yield None
+        yield None

@@ -18,12 +18,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-import xxhash
-
 from shardkit import OutputExistsError, atomic_file, exclusive, mask_url, remove_leftovers
 from wdsloader.cache_entries import (
     CacheEntry,
     Origin,
+    checksum_of,
+    damage_of,
     entries_in,
     entry_name,
     own_bytes,
@@ -39,9 +39,11 @@ __all__ = ["CacheFill", "ShardCache", "WantedFile"]
 
 log = logging.getLogger(__name__)
 
-_PIECE_BYTES = 1 << 20
 # The folder's own lock: held while room is made and taken.
 _ROOM = "wds-cache-room"
+# What a file system says that has no room, or takes no file; where a file lies is told for the latter alone.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM)
 _LOCKLESS = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 
 
@@ -161,8 +163,40 @@ class ShardCache:
         if self.config.limit_bytes is None and self.config.limit_share_of_disk is None:
             return
         if self.folder.is_dir():
+            try:
+                with self.room():
+                    pass
+            except OSError as error:
+                # What nobody may write has grown by nobody's doing here.
+                if not self.refuses(error):
+                    raise
+
+    def refuses(self, error: OSError) -> bool:
+        """Tell whether the error is that the folder is full, or that this process may not write there."""
+        ours = error.filename is not None and Path(os.fsdecode(error.filename)).parent == self.folder
+        return error.errno in _FULL or (ours and error.errno in _FORBIDDEN)
+
+    def require_writable(self, error: Exception) -> None:
+        """Tell a cache that cannot be written from bad data, which may be skipped. Raises: ConfigError."""
+        if isinstance(error, OSError) and self.refuses(error):
+            raise ConfigError(
+                f"{self.folder}: the cache cannot be written: {error.strerror}. Make room or set a limit "
+                "(--cache-limit), or name another folder (--cache-dir)"
+            ) from error
+
+    def clear(self) -> list[CacheEntry]:
+        """Remove every entry that nobody holds, and what killed processes left; return the entries that are gone.
+
+        Raises: ConfigError: the folder cannot be written. OSError.
+        """
+        try:
             with self.room():
-                pass
+                removed = [entry for entry in entries_in(self.folder) if _remove_unheld(entry)]
+                self.remove_unfinished()
+        except OSError as error:
+            self.require_writable(error)
+            raise
+        return removed
 
     def entries(self) -> list[CacheEntry]:
         """Return the cache's whole files, the one used last first. Raises: OSError: no such folder."""
@@ -176,7 +210,7 @@ class ShardCache:
             return None
         try:
             _lock(descriptor, fcntl.LOCK_SH)
-            return _damage(descriptor, entry.origin)
+            return damage_of(descriptor, entry.origin)
         finally:
             os.close(descriptor)
 
@@ -227,7 +261,7 @@ class ShardCache:
         elif status.st_mtime_ns != origin.written_ns or (
             self.config.check == "checksum" and path.name not in self._checked
         ):
-            problem = _damage(descriptor, origin)
+            problem = damage_of(descriptor, origin)
             if problem is None:
                 self._checked.add(path.name)
             if problem is None and status.st_mtime_ns != origin.written_ns:
@@ -284,7 +318,7 @@ class CacheFill:
         """Check the file, make it durable and give it its name. Raises: FetchError: it is not what was wanted."""
         self.file.flush()
         descriptor, wanted = self.file.fileno(), self._wanted
-        found, num_bytes = _checksum(descriptor), os.fstat(descriptor).st_size
+        found, num_bytes = checksum_of(descriptor), os.fstat(descriptor).st_size
         shown = mask_url(wanted.url)
         if wanted.num_bytes not in (None, num_bytes):
             raise FetchError(shown, f"got {num_bytes} bytes, the manifest says {wanted.num_bytes}: it is stale")
@@ -355,20 +389,3 @@ def _remove_unheld(entry: CacheEntry) -> bool:
     finally:
         os.close(descriptor)
     return True
-
-
-def _damage(descriptor: int, origin: Origin) -> str | None:
-    num_bytes = os.fstat(descriptor).st_size
-    if num_bytes != origin.num_bytes:
-        return f"has {num_bytes} bytes, not {origin.num_bytes}"
-    found = _checksum(descriptor)
-    return None if found == origin.checksum else f"is damaged: has checksum {found}, not {origin.checksum}"
-
-
-def _checksum(descriptor: int) -> str:
-    """Return the XXH3 checksum of an open file, wherever it is read at."""
-    digest, offset = xxhash.xxh3_128(), 0
-    while piece := os.pread(descriptor, _PIECE_BYTES, offset):
-        digest.update(piece)
-        offset += len(piece)
-    return digest.hexdigest()

@@ -18,12 +18,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+import xxhash
+
 from shardkit import INDEX_SUFFIX, is_command, mask_url, write_atomically
 
 __all__ = [
     "ORIGIN_SUFFIX",
     "CacheEntry",
     "Origin",
+    "checksum_of",
+    "damage_of",
     "entries_in",
     "entry_name",
     "own_bytes",
@@ -34,6 +38,7 @@ __all__ = [
 ]
 
 ORIGIN_SUFFIX = ".origin.json"
+_PIECE_BYTES = 1 << 20
 _FORMAT, _VERSION = "wdsloader-cache", 1
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _NAME_BYTES = 100
@@ -137,6 +142,24 @@ def unfinished_in(folder: Path) -> list[str]:
     """Return the names, without their mark, of the cache's own unfinished files and locks."""
     names = [name.removeprefix(_UNFINISHED) for name, _ in _sizes(folder) if name.startswith(_UNFINISHED)]
     return [name for name in names if _ENTRY.fullmatch(name)]
+
+
+def damage_of(descriptor: int, origin: Origin) -> str | None:
+    """Read all of an open file, and return what is wrong with it, in words; None: it is as it was fetched."""
+    num_bytes = os.fstat(descriptor).st_size
+    if num_bytes != origin.num_bytes:
+        return f"has {num_bytes} bytes, not {origin.num_bytes}"
+    found = checksum_of(descriptor)
+    return None if found == origin.checksum else f"is damaged: has checksum {found}, not {origin.checksum}"
+
+
+def checksum_of(descriptor: int) -> str:
+    """Return the XXH3 checksum of an open file, wherever it is read at."""
+    digest, offset = xxhash.xxh3_128(), 0
+    while piece := os.pread(descriptor, _PIECE_BYTES, offset):
+        digest.update(piece)
+        offset += len(piece)
+    return digest.hexdigest()
 
 
 def _sizes(folder: Path) -> Iterator[tuple[str, tuple[int, float]]]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import re
 import shutil
-import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from wdsloader.errors import ConfigError
 
-__all__ = ["CacheCheck", "CacheConfig", "cache_config", "remove_folder", "temporary_cache"]
+__all__ = ["CacheCheck", "CacheConfig", "cache_config", "temporary_cache"]
 
 _UNITS = {"": 1, "B": 1, **{f"{k}B": 1000**n for n, k in enumerate("KMGT", 1)}}
 _UNITS |= {f"{k}IB": 1024**n for n, k in enumerate("KMGT", 1)}
@@ -82,12 +80,3 @@ def cache_config(folder: Path, *, limit: str | None = None, ignore_query: tuple[
 def temporary_cache(folder: Path) -> CacheConfig:
     """Return the settings of a cache that nobody asked for: it takes up no more than half of what is free now."""
     return CacheConfig(folder=folder, limit_bytes=shutil.disk_usage(folder).free // 2)
-
-
-def remove_folder(folder: tempfile.TemporaryDirectory[str], *, within_s: float = 2.0) -> None:
-    """Remove a temporary folder, also where a thread that fetches ahead is just writing its last file there."""
-    folder.cleanup()
-    deadline = time.monotonic() + within_s
-    while Path(folder.name).exists() and time.monotonic() < deadline:
-        shutil.rmtree(folder.name, ignore_errors=True)
-        time.sleep(0.01)

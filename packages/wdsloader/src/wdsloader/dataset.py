@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,10 +23,11 @@ from shardkit import (
     dataset_digest,
     expand_patterns,
     index_state,
+    is_command,
     manifest_from_json,
 )
 from wdsloader.config import OnError
-from wdsloader.config_cache import CacheConfig, remove_folder, temporary_cache
+from wdsloader.config_cache import CacheConfig, temporary_cache
 from wdsloader.errors import DatasetError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
 from wdsloader.folder_manifests import FolderManifests
@@ -35,6 +35,7 @@ from wdsloader.label_range import LabelRange, find_label_range
 from wdsloader.local_index import Indexed, index_in_reach, say_unsure
 from wdsloader.places import as_path, require_allowed
 from wdsloader.shards import ShardEntry, ShardTable
+from wdsloader.temporary_folder import TemporaryFolder
 
 __all__ = ["Dataset", "LabelRange", "open_dataset"]
 
@@ -62,7 +63,7 @@ class Dataset:
     packed_shuffled: bool = False
     on_error: OnError = "stop"
     lost_shards: tuple[str, ...] = ()
-    _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False, compare=False)
+    _temporary: TemporaryFolder | None = field(default=None, repr=False, compare=False)
 
     @property
     def num_samples(self) -> int | None:
@@ -87,11 +88,14 @@ class Dataset:
         return find_label_range(self.table.entries, skip=self.on_error == "skip")
 
     def close(self) -> None:
-        """Bring the cache down to its limit, or remove the temporary folder that was one, as the process's end does."""
+        """Fetch no more, and bring the cache down to its limit, or remove the temporary folder that was one.
+
+        What has things fetched ahead is closed too: no thread and no unfinished file is left.
+        """
         if self.table.fetcher is not None:
             self.table.fetcher.end()
         if self._temporary is not None:
-            remove_folder(self._temporary)
+            self._temporary.remove()
 
     def __enter__(self) -> Dataset:
         return self
@@ -141,13 +145,13 @@ def open_dataset(
         return _open(urls, cache=cache, fetcher=None, asked=asked)
     if cache is not None:
         return _open(urls, cache=cache, fetcher=Fetcher(cache, allow_commands=allow_commands), asked=asked)
-    temporary = tempfile.TemporaryDirectory(prefix="wdsloader-", ignore_cleanup_errors=True)
-    log.info("no cache folder given: remote shards are kept in %s until this run ends", temporary.name)
+    temporary = TemporaryFolder()
+    log.info("no cache folder given: remote shards are kept in %s until this run ends", temporary.path)
     try:
-        fetcher = Fetcher(temporary_cache(Path(temporary.name)), allow_commands=allow_commands)
+        fetcher = Fetcher(temporary_cache(temporary.path), allow_commands=allow_commands)
         dataset = _open(urls, cache=None, fetcher=fetcher, asked=asked)
     except BaseException:
-        temporary.cleanup()
+        temporary.remove()
         raise
     return replace(dataset, _temporary=temporary)
 
@@ -336,7 +340,9 @@ def _count(
 def _say_inexact(unknown: list[str], *, exact: bool) -> None:
     """Refuse, or announce once, the mode for shards whose counts are not known."""
     what = f"{mask_url(unknown[0])}: no manifest says how many samples it has ({counted(len(unknown), 'such shard')})"
-    way_out = "run `wds index` where they lie and name the manifest's URL"
+    way_out = "run `wds index URL --out DIR`, put what it writes beside the shards, and name the manifest's URL"
+    if any(map(is_command, unknown)):
+        way_out = "name the shards themselves in place of a command"
     if exact:
         raise DatasetError(f"{what}: an exact order needs counts; {way_out}")
-    log.warning("%s: working in the inexact mode (no exact epochs, no resume inside one); %s", what, way_out)
+    log.warning("%s: working in the inexact mode (no exact epochs, no resume inside one); else %s", what, way_out)

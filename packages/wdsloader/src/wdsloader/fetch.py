@@ -10,7 +10,8 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
+from weakref import WeakSet
 
 from shardkit import (
     RemoteChangedError,
@@ -28,17 +29,29 @@ from wdsloader.cache import CacheFill, ShardCache, WantedFile
 from wdsloader.config_cache import CacheConfig
 from wdsloader.errors import FetchError
 
-__all__ = ["Fetcher", "as_fetch_error", "is_remote", "mask_url"]
+__all__ = ["FetchUser", "Fetcher", "as_fetch_error", "is_remote", "mask_url"]
 
 _PIECE_BYTES = 1 << 20
 # A tar header: as much as tells a shard from a page.
 _HEAD_BYTES = 512
 # A file that is replaced again and again while it is fetched is no file to train from.
 _TRIES_OF_CHANGED = 3
+# What waits for a server is woken at the end. Only a store's own package may go on for a while.
+_END_S = 5.0
 
 log = logging.getLogger(__name__)
 
 Kind = Callable[[bytes], bool]
+
+
+class FetchUser(Protocol):
+    """Who has things fetched in the background."""
+
+    def close(self) -> None:
+        """Begin nothing any more."""
+
+    def join(self, *, within_s: float) -> None:
+        """Wait until what was begun has ended."""
 
 
 class Fetcher:
@@ -53,6 +66,17 @@ class Fetcher:
         self.cache = ShardCache(config)
         self.pool = RemotePool(limits, allow_commands=allow_commands)
         self._said: set[str] = set()
+        self._users: WeakSet[FetchUser] = WeakSet()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_users"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state, _users=WeakSet())
+
+    def serve(self, user: FetchUser) -> None:
+        """Remember who has things fetched in the background, to be closed at the end."""
+        self._users.add(user)
 
     def open(self, wanted: WantedFile) -> BinaryIO:
         """Return the shard's file, fetched first where the cache has none; it stays until it is closed.
@@ -103,9 +127,17 @@ class Fetcher:
         self.cache.trim()
         self.pool.close()
 
-    def end(self) -> None:
-        """Close it for good: what still fetches ahead begins nothing any more."""
+    def stop(self) -> None:
+        """Fetch nothing any more; what is under way, in whatever thread, ends with an error."""
         self.cache.ended = True
+        self.pool.end()
+
+    def end(self) -> None:
+        """Close it for good, and what has things fetched by it: no thread and no unfinished file is left."""
+        self.stop()
+        for user in list(self._users):
+            user.close()
+            user.join(within_s=_END_S)
         self.close()
 
     def _fill(self, url: str, fill: CacheFill, *, is_kind: Kind) -> None:

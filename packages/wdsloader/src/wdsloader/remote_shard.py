@@ -38,6 +38,8 @@ class RemoteShard:
         self._wanted, self._num_bytes = wanted, num_bytes
         self._fetcher, self._threads = fetcher, threads
         self._lock = threading.RLock()
+        self._published = threading.Condition(self._lock)
+        self._publishing = False
         self._descriptor: int | None = None
         self._arriving: ArrivingShard | None = None
         self._fill: CacheFill | None = None
@@ -81,9 +83,11 @@ class RemoteShard:
                 self._close()
 
     def close(self) -> None:
-        """Close it; what is not in the cache by now is given up."""
+        """Close it; what is not in the cache by now is given up, but for a file that is just being given its name."""
         with self._lock:
             self._retired = True
+            while self._publishing:
+                self._published.wait()
             fill, self._fill = self._fill, None
             if fill is not None:
                 fill.close()
@@ -195,7 +199,7 @@ class RemoteShard:
         with self._lock:
             if self._fill is not fill:
                 return
-            self._fill = None
+            self._fill, self._publishing = None, True
         # Not under the lock: a reader goes on meanwhile, and may even close the shard.
         try:
             fill.publish()
@@ -210,5 +214,7 @@ class RemoteShard:
         finally:
             fill.close()
             with self._lock:
+                self._publishing = False
+                self._published.notify_all()
                 if self._retired:
                     self._close()

@@ -6,15 +6,12 @@ open it, look up the offset, check the key. Open files and indexes are bounded. 
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import numpy as np
 
 from shardkit import (
     Sample,
@@ -32,7 +29,7 @@ from shardkit import (
 from wdsloader.ahead import AheadThreads
 from wdsloader.arriving import CHUNK_BYTES
 from wdsloader.cache import WantedFile
-from wdsloader.errors import ConfigError, DatasetError, FetchError, SampleError
+from wdsloader.errors import DatasetError, FetchError, SampleError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
 from wdsloader.order import Int64s, listed_starts
 from wdsloader.remote_shard import RemoteShard
@@ -43,8 +40,6 @@ log = logging.getLogger(__name__)
 
 # Statuses with which stores answer for an object that is not there; some deny the very question.
 _ABSENT = frozenset({403, 404, 410})
-# What a full or read-only cache folder says.
-_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG})
 # Asked for already, so not worth asking again.
 _REMEMBERED_CHUNKS = 1 << 16
 
@@ -77,7 +72,7 @@ class ShardTable:
 
     def locate(self, sample: int) -> tuple[int, int]:
         """Return (shard, row in the shard) of a sample number."""
-        shard = int(np.searchsorted(self.starts, sample, side="right")) - 1
+        shard = int(self.starts.searchsorted(sample, side="right")) - 1
         return shard, sample - int(self.starts[shard])
 
 
@@ -189,6 +184,14 @@ class SampleReader:
         self._asked: OrderedDict[tuple[int, int], None] = OrderedDict()
         ahead = 0 if table.fetcher is None else table.fetcher.cache.config.ahead_bytes
         self._threads = AheadThreads(max_tasks=ahead // CHUNK_BYTES)
+        if table.fetcher is not None:
+            table.fetcher.serve(self)
+            # They may outlive a reader that is dropped unclosed.
+            table.fetcher.serve(self._threads)
+
+    def join(self, *, within_s: float) -> None:
+        """Wait until what was fetched ahead has ended; nothing of it is begun once this is closed."""
+        self._threads.join(within_s=within_s)
 
     def close(self) -> None:
         """Close every file, and give up what is being fetched."""
@@ -223,7 +226,8 @@ class SampleReader:
             slot.refusal = None
             raise
         except (ShardkitError, OSError) as error:
-            _require_writable(error, self._table.fetcher)
+            if self._table.fetcher is not None:
+                self._table.fetcher.cache.require_writable(error)
             rule = getattr(error, "rule", None)
             raise SampleError(shard, _cause(error), key=key, offset=offset, rule=rule) from error
         if content.key != key:
@@ -302,7 +306,8 @@ def _index_and_size(entry: ShardEntry, fetcher: Fetcher | None) -> tuple[ShardIn
     except FetchError:
         raise
     except (ShardkitError, OSError) as error:
-        _require_writable(error, fetcher)
+        if fetcher is not None:
+            fetcher.cache.require_writable(error)
         raise DatasetError(str(error)) from error
 
 
@@ -341,15 +346,6 @@ def fetched_index(wanted: WantedFile, fetcher: Fetcher) -> ShardIndex:
 
 def _fits(index: ShardIndex, wanted: WantedFile) -> bool:
     return wanted.num_bytes in (None, index.num_bytes) and wanted.checksum in (None, index.checksum)
-
-
-def _require_writable(error: Exception, fetcher: Fetcher | None) -> None:
-    """Tell a cache that cannot be written from bad data, which may be skipped. Raises: ConfigError."""
-    if fetcher is not None and isinstance(error, OSError) and error.errno in _UNWRITABLE:
-        raise ConfigError(
-            f"{fetcher.cache.folder}: the cache cannot be written: {error.strerror}. Make room or set a limit "
-            "(--cache-limit), or name another folder (--cache-dir)"
-        ) from error
 
 
 def _cause(error: ShardkitError | OSError) -> str:

@@ -9,7 +9,7 @@ order each epoch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import BinaryIO
@@ -26,8 +26,9 @@ from shardkit import (
     seeded_words,
 )
 from wdsloader.account import FILTERED, LOST_SHARD, Fault
-from wdsloader.assembly import Assembler, Part, empty_part
+from wdsloader.assembly import Assembler, Part
 from wdsloader.config import LoaderConfig
+from wdsloader.decode import Uint8s
 from wdsloader.errors import FetchError, SampleError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
 from wdsloader.held import packed_bytes
@@ -36,13 +37,14 @@ from wdsloader.pipeline import Identity, decode_sample
 from wdsloader.reading import lost_shard, require_label
 from wdsloader.shards import ShardEntry, ShardTable, StoredSample, wanted_of
 
-__all__ = ["StreamTask", "stream_parts"]
+__all__ = ["StreamTask", "stored_in", "stream_parts", "stream_samples"]
 
 log = logging.getLogger(__name__)
 
 _WORDS_AT_ONCE = 1024
 # As webdataset: enough to mix from the first batch on without reading the whole buffer first.
 _INITIAL_SAMPLES = 100
+_NO_ROWS = np.empty((0, 0, 0, 3), np.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,19 +61,27 @@ class StreamTask:
 
 
 @dataclass(frozen=True, slots=True)
-class _Streamed:
+class Streamed:
+    """A sample of the shard of that number."""
+
     shard: int
     content: Sample
 
 
-def stream_parts(task: StreamTask) -> Iterator[Part]:
+def stream_parts(task: StreamTask, slots: Iterator[Uint8s]) -> Generator[Part, None, None]:
     """Yield the worker's own whole batches of one epoch; ``position`` counts this worker's samples.
 
     Under "skip" bad samples are left out of the batches; what is left of a damaged shard behind the damage is lost.
+    Args: slots: uint8 (batch_size, size, size, 3), the pixels of each batch; it ends early where there is none more.
     Raises: SampleError: a damaged shard or sample. FetchError. Both under "stop" alone. TransformError.
     """
     batches = _Batches(task)
-    for found in _shuffled(task) if task.config.shuffle else (found for _, found in _read(task)):
+    for found in stream_samples(task):
+        if batches.needs_slot:
+            images = next(slots, None)
+            if images is None:
+                return
+            batches.begin(images)
         batches.add(found)
         if batches.is_full:
             yield batches.take(num_rows=task.config.batch_size)
@@ -83,6 +93,11 @@ def stream_parts(task: StreamTask) -> Iterator[Part]:
         yield replace(batches.take(num_rows=0), dropped=left)
 
 
+def stream_samples(task: StreamTask) -> Iterator[Streamed | SampleError]:
+    """Yield the worker's own samples of one epoch, not decoded, and under "skip" what damage there is among them."""
+    return _shuffled(task) if task.config.shuffle else (found for _, found in _read(task))
+
+
 class _Batches:
     """The batch that is being filled, and what was left out of it."""
 
@@ -90,7 +105,13 @@ class _Batches:
         self._task = task
         self._assembler = Assembler(find_good=_none_before)
         self._position = 0
-        self._begin()
+        self._images: Uint8s = _NO_ROWS
+        self._reset()
+
+    @property
+    def needs_slot(self) -> bool:
+        """Whether a batch has to be begun before more can be added."""
+        return not len(self._images)
 
     @property
     def num_rows(self) -> int:
@@ -107,17 +128,16 @@ class _Batches:
         """Whether anything was left out that no batch has told yet."""
         return bool(self._faults or self._lost)
 
-    def add(self, found: _Streamed | SampleError) -> None:
+    def begin(self, images: Uint8s) -> None:
+        """Fill a batch with these pixels."""
+        self._images = images
+
+    def add(self, found: Streamed | SampleError) -> None:
         """Decode a sample into the next row, or take note of why it cannot be."""
         config, row = self._task.config, self.num_rows
         try:
-            if isinstance(found, SampleError):
-                raise found
-            stored = _stored(found, self._task)
-            identity = Identity(name=f"{found.shard}:{found.content.key}", number=-1, epoch=self._task.epoch)
-            if config.labels == "required" and stored.label < 0:
-                require_label(stored)
-            self._part.labels[row] = decode_sample(stored, identity, config=config, out=self._part.images[row])
+            stored, identity = stored_in(found, self._task)
+            self._labels.append(decode_sample(stored, identity, config=config, out=self._images[row]))
         except SampleError as error:
             if config.on_error == "stop" and error.kind != FILTERED:
                 raise
@@ -131,29 +151,29 @@ class _Batches:
     def forget_rows(self) -> None:
         """Drop the rows that make no whole batch."""
         self._keys.clear()
+        self._labels.clear()
 
     def take(self, *, num_rows: int) -> Part:
         """Return the batch; rows beyond the samples are masked and repeat row 0."""
         filled = self.num_rows
-        part = replace(
-            self._part,
+        part = Part(
+            epoch=self._task.epoch,
+            position=self._position,
             rows=np.arange(filled),
-            images=self._part.images[:filled],
-            labels=self._part.labels[:filled],
+            labels=np.asarray(self._labels, np.int64),
             weights=np.ones(filled, np.float32),
             keys=tuple(self._keys),
             faults=tuple(self._faults),
             lost=tuple(self._lost),
         )
+        whole = self._assembler.assemble([part], images=self._images[:num_rows])
         self._position += filled
-        self._begin()
-        return self._assembler.assemble([part], num_rows=num_rows)
+        self._reset()
+        return whole
 
-    def _begin(self) -> None:
-        config = self._task.config
-        self._part = empty_part(
-            config.batch_size, size=config.image_size, epoch=self._task.epoch, position=self._position
-        )
+    def _reset(self) -> None:
+        self._images = _NO_ROWS
+        self._labels: list[int] = []
         self._keys: list[str] = []
         self._faults: list[Fault] = []
         self._lost: list[str] = []
@@ -163,10 +183,16 @@ def _none_before(*, epoch: int, position: int) -> None:  # noqa: ARG001  # a bat
     return None
 
 
-def _stored(streamed: _Streamed, task: StreamTask) -> StoredSample:
-    label = parse_label(streamed.content.members.get(LABEL_EXTENSION, b""))
-    name = mask_url(task.table.entries[streamed.shard].url)
-    return StoredSample(name, streamed.content, -1 if label is None else label)
+def stored_in(found: Streamed | SampleError, task: StreamTask) -> tuple[StoredSample, Identity]:
+    """Return a sample as others know it. Raises: SampleError: it is none, or has no label where one is required."""
+    if isinstance(found, SampleError):
+        raise found
+    label = parse_label(found.content.members.get(LABEL_EXTENSION, b""))
+    name = mask_url(task.table.entries[found.shard].url)
+    stored = StoredSample(name, found.content, -1 if label is None else label)
+    if task.config.labels == "required" and stored.label < 0:
+        require_label(stored)
+    return stored, Identity(name=f"{found.shard}:{found.content.key}", number=-1, epoch=task.epoch)
 
 
 def _shards_of(task: StreamTask) -> Int64s:
@@ -178,7 +204,7 @@ def _shards_of(task: StreamTask) -> Int64s:
     return order[task.rank + task.world_size * task.worker :: task.world_size * task.num_workers]
 
 
-def _read(task: StreamTask) -> Iterator[tuple[int, _Streamed | SampleError]]:
+def _read(task: StreamTask) -> Iterator[tuple[int, Streamed | SampleError]]:
     """Yield (a random word, a sample) for every sample of the worker's shards, read forward."""
     for shard in _shards_of(task).tolist():
         entry, words = task.table.entries[shard], _words(task, shard)
@@ -186,13 +212,15 @@ def _read(task: StreamTask) -> Iterator[tuple[int, _Streamed | SampleError]]:
         try:
             with _opened(entry, task.table.fetcher) as stream:
                 for content in iter_samples(stream, shard=name):
-                    yield next(words), _Streamed(shard, content)
+                    yield next(words), Streamed(shard, content)
         except ShardReadError as error:
             damage = SampleError(name, str(error), offset=error.offset, rule=error.rule, kind="rest of a damaged shard")
             if task.config.on_error == "stop":
                 raise damage from error
             yield next(words), damage
         except (FetchError, OSError) as error:
+            if task.table.fetcher is not None:
+                task.table.fetcher.cache.require_writable(error)
             if task.config.on_error == "stop":
                 raise
             yield next(words), lost_shard(entry.url, error)
@@ -209,7 +237,7 @@ def _words(task: StreamTask, shard: int) -> Iterator[int]:
         yield from seeded_words(_WORDS_AT_ONCE, key=(task.config.seed, task.epoch, "buffer", shard, piece)).tolist()
 
 
-def _shuffled(task: StreamTask) -> Iterator[_Streamed | SampleError]:
+def _shuffled(task: StreamTask) -> Iterator[Streamed | SampleError]:
     """Draw from a bounded buffer that fills while it serves: until it is full, one sample out for two in."""
     buffer = _ShuffleBuffer(task.config)
     number = 0
@@ -234,13 +262,13 @@ class _ShuffleBuffer:
     """The samples that wait: at most ``stream_buffer``, and at most ``buffer_bytes``, whichever is less."""
 
     def __init__(self, config: LoaderConfig) -> None:
-        self.samples: list[_Streamed] = []
+        self.samples: list[Streamed] = []
         self._config = config
         self._initial = min(config.stream_buffer, _INITIAL_SAMPLES)
         self._num_bytes = 0
         self._said = False
 
-    def add(self, found: _Streamed) -> None:
+    def add(self, found: Streamed) -> None:
         """Hold one sample more."""
         self.samples.append(found)
         self._num_bytes += packed_bytes(found.content)
@@ -264,7 +292,7 @@ class _ShuffleBuffer:
             )
         return True
 
-    def draw(self, word: int) -> _Streamed:
+    def draw(self, word: int) -> Streamed:
         """Take out one sample at random; the last one takes its place."""
         at = (word * len(self.samples)) >> 64
         self.samples[at], self.samples[-1] = self.samples[-1], self.samples[at]

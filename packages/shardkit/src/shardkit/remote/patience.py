@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-import time
+import threading
 from dataclasses import dataclass
 
 from shardkit.errors import RemoteError, counted
@@ -38,10 +38,11 @@ class PassingError(Exception):
 
 
 class Patience:
-    """The tries that are left for one body."""
+    """The tries that are left for one body. Args: ended: once it is set, nobody waits any more."""
 
-    def __init__(self, url: str, limits: RemoteLimits) -> None:
+    def __init__(self, url: str, limits: RemoteLimits, *, ended: threading.Event | None = None) -> None:
         self._url, self._limits = url, limits
+        self._ended = ended or threading.Event()
         self._left = limits.retries
 
     def renew(self) -> None:
@@ -52,8 +53,10 @@ class Patience:
         """Say what happened in one log line, and wait before the next try.
 
         Args: got: what came before, to be said in front of it.
-        Raises: RemoteError: that was the last try.
+        Raises: RemoteError: that was the last try, or nobody waits any more.
         """
+        if self._ended.is_set():
+            raise RemoteError(self._url, f"{got}{trouble}; it is wanted no more")
         if not self._left:
             raise RemoteError(
                 self._url, f"{got}{trouble} (gave up after {counted(self._limits.retries + 1, 'try/tries')})"
@@ -64,4 +67,5 @@ class Patience:
         longer = 2.0 ** (self._limits.retries - self._left) * (1 + _JITTER * secrets.randbelow(1 << 16) / (1 << 16))
         self._left -= 1
         wait_s = self._limits.backoff_s * longer if trouble.wait_s is None else trouble.wait_s
-        time.sleep(min(wait_s, self._limits.longest_wait_s))
+        if self._ended.wait(min(wait_s, self._limits.longest_wait_s)):
+            raise RemoteError(self._url, f"{got}{trouble}; it is wanted no more")

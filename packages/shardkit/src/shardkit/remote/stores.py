@@ -7,6 +7,7 @@ package brings time-outs and credentials of its own. Needs fsspec.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ _FINAL = frozenset({"NoCredentialsError", "PartialCredentialsError", "ParamValid
 class StoreStream:
     """The bytes of a file from ``first`` on, up to ``stop`` where given. See :class:`shardkit.remote.RemoteStream`.
 
+    Args: ended: see ``Patience``.
     Raises: RemoteError: there is no such file, no right to read it, or no package that can.
     """
 
@@ -54,9 +56,10 @@ class StoreStream:
         first: int = 0,
         stop: int | None = None,
         version: str | None = None,
+        ended: threading.Event | None = None,
     ) -> None:
         self._url = url
-        self._patience = Patience(url, limits or RemoteLimits())
+        self._patience = Patience(url, limits or RemoteLimits(), ended=ended)
         self._store, self._path = _store_of(url)
         self.error: RemoteError | None = None
         self.first = self._position = first

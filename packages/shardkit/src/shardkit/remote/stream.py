@@ -56,6 +56,7 @@ class RemotePool:
     def __init__(self, limits: RemoteLimits | None = None, *, allow_commands: bool = False) -> None:
         self.limits = limits or RemoteLimits()
         self.allow_commands = allow_commands
+        self._ended = threading.Event()
         self._web: WebPool | None = None
         self._lock = threading.Lock()
 
@@ -88,13 +89,19 @@ class RemotePool:
         if self._web is not None:
             self._web.close()
 
+    def end(self) -> None:
+        """Close it for good: what other threads are reading by it ends with an error, soon."""
+        self._ended.set()
+        if self._web is not None:
+            self._web.end()
+
     def _opened(
         self, location: str, *, first: int = 0, stop: int | None = None, version: str | None = None, shard: bool = True
     ) -> RemoteStream:
         if not is_web(location):
             from shardkit.remote.stores import StoreStream
 
-            return StoreStream(location, limits=self.limits, first=first, stop=stop, version=version)
+            return StoreStream(location, limits=self.limits, first=first, stop=stop, version=version, ended=self._ended)
         try:
             from shardkit.remote.web import WebStream
             from shardkit.remote.web_request import WebPool
@@ -103,7 +110,7 @@ class RemotePool:
             reason = f"reading it needs {package}. Install it: pip install 'shardkit[remote]'"
             raise RemoteError(location, reason) from error
         with self._lock:
-            self._web = self._web or WebPool(self.limits)
+            self._web = self._web or WebPool(self.limits, ended=self._ended)
         return WebStream(location, pool=self._web, first=first, stop=stop, version=version, shard=shard)
 
 

@@ -48,7 +48,7 @@ class WebStream:
         self._pool = pool or WebPool(RemoteLimits())
         self._closes_pool = pool is None
         self._shard = shard
-        self._patience = Patience(url, self._pool.limits)
+        self._patience = Patience(url, self._pool.limits, ended=self._pool.ended)
         self._reply: Reply | None = None
         self._head = b""
         self._digest = xxhash.xxh3_128()

@@ -6,13 +6,19 @@ urllib3. Secrets of the URL appear in no message.
 
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
+import threading
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
+from weakref import WeakSet
 
 import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import (
     HTTPError,
     IncompleteRead,
@@ -56,16 +62,30 @@ class Reply:
 
 
 class WebPool:
-    """Connections that are kept open between requests. Threads may share it."""
+    """Connections that are kept open between requests. Threads may share it.
 
-    def __init__(self, limits: RemoteLimits) -> None:
-        self.limits = limits
+    Args: ended: see ``Patience``.
+    """
+
+    def __init__(self, limits: RemoteLimits, *, ended: threading.Event | None = None) -> None:
+        self.limits, self.ended = limits, ended or threading.Event()
+        self._sockets: WeakSet[socket.socket] = WeakSet()
         timeout = Timeout(connect=limits.connect_s, read=limits.read_s)
         self._manager = urllib3.PoolManager(timeout=timeout, maxsize=_CONNECTIONS)
+        self._manager.pool_classes_by_scheme = _pools_of(self._sockets)
 
     def close(self) -> None:
         """Close the connections that nobody uses."""
         self._manager.clear()
+
+    def end(self) -> None:
+        """End what is under way too: who waits for a server, in whatever thread, waits no more."""
+        self.ended.set()
+        for connected in list(self._sockets):
+            # It may have been closed a moment ago.
+            with contextlib.suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+        self.close()
 
     def ask(self, url: str, *, first: int = 0, stop: int | None = None, version: str | None = None) -> Reply:
         """Ask for a body from byte ``first`` on, up to byte ``stop`` where given; a server may answer with all of it.
@@ -105,6 +125,28 @@ class WebPool:
             raise RemoteError(url, f"no usable URL ({type(error).__name__})") from None
         except HTTPError as error:
             raise PassingError(reason_of(error, url)) from None
+
+
+def _pools_of(sockets: WeakSet[socket.socket]) -> dict[str, type[HTTPConnectionPool]]:
+    """Return the kinds of pools whose connections put their sockets there: urllib3 gives out none that is in use."""
+
+    class Plain(HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            sockets.add(self.sock)
+
+    class Secure(HTTPSConnection):
+        def connect(self) -> None:
+            super().connect()
+            sockets.add(self.sock)
+
+    class PlainPool(HTTPConnectionPool):
+        ConnectionCls = Plain
+
+    class SecurePool(HTTPSConnectionPool):
+        ConnectionCls = Secure
+
+    return {"http": PlainPool, "https": SecurePool}
 
 
 def reason_of(error: HTTPError, url: str) -> str:

@@ -1,0 +1,56 @@
+"""A folder for as long as this process runs; one that a killed process left is removed by the next that needs one.
+
+Who uses it holds it by a shared lock, which the system releases in whatever way the process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+
+__all__ = ["TemporaryFolder"]
+
+_PREFIX = "wdsloader-cache-"
+
+
+class TemporaryFolder:
+    """A new folder in the system's place for temporary files, removed by ``remove`` or with the end of the process."""
+
+    def __init__(self) -> None:
+        _remove_left()
+        while True:
+            self._folder = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
+            self.path = Path(self._folder.name)
+            # Somebody may take it for one that was left, between our making and locking it.
+            with contextlib.suppress(FileNotFoundError, BlockingIOError):
+                descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                self._let_go = weakref.finalize(self, os.close, descriptor)
+                # Where there are no locks nobody removes what was left.
+                with contextlib.suppress(OSError):
+                    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(descriptor), self.path.stat()):
+                    return
+            self._folder.cleanup()
+
+    def remove(self) -> None:
+        """Remove it with all that is in it. A second call does nothing."""
+        self._let_go()
+        self._folder.cleanup()
+
+
+def _remove_left() -> None:
+    """Remove the folders of processes that are no more; what is not ours to remove stays."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            descriptor = os.open(left, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+        os.close(descriptor)
