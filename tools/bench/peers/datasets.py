@@ -18,8 +18,8 @@ import numpy as np
 
 from bench.peers.photos import PACKAGES, cut_picture, find_photos, ruler, shrunk
 from bench.peers.task import Facts
-from shardkit import PackConfig, decode_rgb, open_folder, pack, parse_shard_size, plan_shards
-from wdsloader import decode_path, insert_restart_markers
+from shardkit import PackConfig, Transform, decode_rgb, open_folder, pack, parse_shard_size, plan_shards
+from wdsloader import decode_path, insert_restart_markers, restart_marker_version
 
 __all__ = ["NUM_RULERS", "build_set", "fill_set", "real_pictures", "rulers"]
 
@@ -82,10 +82,11 @@ def fill_set(folder: Path, pictures: Iterable[bytes], *, jobs: int) -> None:
     ).write(folder)
     _pack(folder, "shards", transform=None, jobs=jobs)
     if decode_path().startswith("kernel"):  # what puts the markers in
-        _pack(folder, "crop-ready", transform=insert_restart_markers, jobs=jobs)
+        markers = Transform(name="restart-markers", version=restart_marker_version(), apply=insert_restart_markers)
+        _pack(folder, "crop-ready", transform=markers, jobs=jobs)
 
 
-def _pack(folder: Path, name: str, *, transform: Callable[[bytes], bytes] | None, jobs: int) -> None:
+def _pack(folder: Path, name: str, *, transform: Transform | None, jobs: int) -> None:
     source = open_folder(folder / "pictures")
     per_shard = str(-(-len(source) // _SHARDS))
     plan = plan_shards(source, prefix="train", size=parse_shard_size(per_shard))
