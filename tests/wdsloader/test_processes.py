@@ -36,11 +36,11 @@ from multiprocessing import forkserver
 from wdsloader.processes import worker_context
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda *_: None)
     context = worker_context()
     forkserver.ensure_running()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         os.killpg(0, number)
     process = context.Process(target=os.getpid)
     process.start()

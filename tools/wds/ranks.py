@@ -67,11 +67,10 @@ def launch_ranks(num_ranks: int | None) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    os.environ.setdefault("TORCHELASTIC_SIGNALS_TO_HANDLE", _SIGNALS)
     # Else every rank takes all cores.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_ranks)))
     # What the ranks say themselves is enough.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    logging.disable(logging.CRITICAL)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -82,6 +81,10 @@ def launch_ranks(num_ranks: int | None) -> None:
         max_restarts=0,
         monitor_interval=0.1,
     )
+    # Without it, the launcher would die of what it is to pass on; older torch asks the environment alone.
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = _SIGNALS
+    if hasattr(config, "signals_to_handle"):
+        config.signals_to_handle = _SIGNALS
     try:
         elastic_launch(config, sys.executable)("-m", "wds", *sys.argv[1:])
     except SignalException as stop:

@@ -22,6 +22,28 @@ __all__ = ["evaluate", "train"]
 
 # What --resume says to find the checkpoint, or that there is none, by itself.
 _AUTO = Path("auto")
+# Which setting a flag of `wds train` is.
+_KEYS = {
+    "batch_size": "data.batch_size",
+    "global_batch_size": "data.global_batch_size",
+    "workers": "data.num_workers",
+    "cache_dir": "data.cache_dir",
+    "cache_limit": "data.cache_limit",
+    "allow_commands": "data.allow_commands",
+    "exact": "data.exact",
+    "on_error": "data.on_error",
+    "max_skipped": "data.max_skipped",
+    "model": "model.name",
+    "image_size": "model.image_size",
+    "lr": "optim.lr",
+    "epochs": "schedule.epochs",
+    "max_steps": "schedule.max_samples",
+    "max_updates": "schedule.max_updates",
+    "max_hours": "schedule.max_hours",
+    "device": "runtime.device",
+    "run_dir": "run_dir",
+    "seed": "seed",
+}
 Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint file, or a run folder for its newest.")]
 
 
@@ -60,40 +82,18 @@ def train(
 
     Precedence: flag, then --set, then --config, then the recipe; with --resume, the run's own settings in its place.
     """
+    given = locals()
     if not dry_run:
         launch_ranks(nproc)
-    from resnettrain import resolve_config
+    from resnettrain import ConfigError, resolve_config
 
-    flags = {
-        "data.urls": without_stdin([*(urls or []), *(patterns or [])]) or None,
-        "data.val_urls": without_stdin(val_urls or []) or None,
-        "data.batch_size": batch_size,
-        "data.global_batch_size": global_batch_size,
-        "data.num_workers": workers,
-        "data.cache_dir": cache_dir,
-        "data.cache_limit": cache_limit,
-        "data.allow_commands": allow_commands,
-        "data.exact": exact,
-        "data.on_error": on_error,
-        "data.max_skipped": max_skipped,
-        "model.name": model,
-        "model.image_size": image_size,
-        "optim.lr": lr,
-        "schedule.epochs": epochs,
-        "schedule.max_samples": max_steps,
-        "schedule.max_updates": max_updates,
-        "schedule.max_hours": max_hours,
-        "runtime.device": device,
-        "run_dir": run_dir,
-        "seed": seed,
-    }
-    settings = resolve_config(
-        recipe_name=recipe,
-        file=config,
-        overrides=overrides or (),
-        flags=flags,
-        base=_settings_of(resume, run_dir=run_dir),
-    )
+    flags = {_KEYS[name]: value for name, value in given.items() if name in _KEYS}
+    flags["data.urls"] = without_stdin([*(urls or []), *(patterns or [])]) or None
+    flags["data.val_urls"] = without_stdin(val_urls or []) or None
+    base = _settings_of(resume, run_dir=run_dir)
+    settings = resolve_config(recipe_name=recipe, file=config, overrides=overrides or (), flags=flags, base=base)
+    if batch_size is not None and settings.data.global_batch_size is not None:
+        raise ConfigError("--batch-size: data.global_batch_size is given too, and says what it is. Give one of them")
     act = _show if dry_run else partial(_run, resume=resume)
     act(settings, as_json=as_json)
 

@@ -13,8 +13,8 @@ __all__ = ["Rank"]
 class Rank:
     """One process of `world_size`, the `local_rank`-th of its host; alone without arguments.
 
-    `rendezvous` is where the ranks find each other, torch's `init_method`: what torchrun has set (`env://`), a
-    `tcp://host:port` of rank 0, or a `file:///path` that all of them see and none has used before.
+    `rendezvous` is where the ranks find each other, torch's `init_method`: what torchrun has set (`env://`), host and
+    port of rank 0 (`tcp:`), or a file that all of them see and none has used before (`file:`).
     """
 
     rank: int = 0

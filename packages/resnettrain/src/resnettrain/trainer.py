@@ -22,10 +22,11 @@ from resnettrain.garbage import Collector
 from resnettrain.memory import memory_in_words
 from resnettrain.norm_stats import averaged
 from resnettrain.numerics import Numerics, global_switches
+from resnettrain.opening import open_run
 from resnettrain.progress import Progress, RunEnded, TrainReport, ValReport, silent
 from resnettrain.rank import Rank
 from resnettrain.resume import Resume
-from resnettrain.run import Run, open_run
+from resnettrain.run import Run
 from resnettrain.schedule import lr_at
 from resnettrain.stop import TIME_IS_UP, StopRequest
 

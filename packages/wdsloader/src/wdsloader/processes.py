@@ -29,7 +29,8 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# The last is what a cluster sends ahead of the end; whoever does not expect it dies of it.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 # The fork server imports torch once; its children then start in some 50 ms instead of seconds.
 _PRELOADED = ["wdsloader.fork_server", "wdsloader.torch_workers"]
 # How long a worker may go on with what it is doing once its lifeline is cut.
@@ -49,7 +50,7 @@ def worker_context() -> BaseContext:
 def _start_fork_server() -> None:
     """Start it with the stop signals held back, until it is deaf to them itself: one that comes early would kill it."""
     # Before the signals are held: starting this one lets them through again.
-    resource_tracker.ensure_running()
+    _start_resource_tracker()
     held = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         forkserver.ensure_running()
@@ -57,10 +58,22 @@ def _start_fork_server() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
+def _start_resource_tracker() -> None:
+    """Start it deaf to SIGUSR1, which it does not see to itself: what is ignored stays so in a new program."""
+    if threading.current_thread() is not threading.main_thread():
+        resource_tracker.ensure_running()
+        return
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 def ignore_signals() -> None:
-    """Leave SIGINT and SIGTERM to the main process: it stops at a batch of its choice, and still needs its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    """Leave the stop signals to the main process: it stops at a batch of its choice, and still needs its workers."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def warn_of_little_shared_memory(*, needed_bytes: int, folder: str = "/dev/shm") -> None:  # noqa: S108
