@@ -265,7 +265,7 @@ WITH_BMI2 static bool unpack_bmi2(struct bits *bits, const struct coding *coding
 bool unpack_unit(struct bits *bits, const struct coding *codings, int num_blocks, uint32_t *dc,
                  int16_t *const *blocks) {
 #ifdef HAS_BMI2
-    if (__builtin_cpu_supports("bmi2"))
+    if (__builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2"))
         return unpack_bmi2(bits, codings, num_blocks, dc, blocks);
 #endif
     return unpack_portable(bits, codings, num_blocks, dc, blocks);
