@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from resnettrain import ConfigError, NonFiniteLossError, build_model, resolve_config
 from resnettrain.feed import DeviceBatch
 from resnettrain.numerics import Numerics
 from resnettrain.state import TrainState
 from resnettrain.step import TrainStep, make_step
+from tests.helpers.syncs import Syncs
 
 CLASSES = 4
 EVERYTHING: dict[str, Any] = {
@@ -89,21 +89,6 @@ def run(step: TrainStep, batch: DeviceBatch, *, times: int = 1, lr: float = 0.1)
 
 def weights(model: nn.Module) -> list[Tensor]:
     return [parameter.detach().clone() for parameter in model.parameters()]
-
-
-class Syncs(TorchDispatchMode):
-    """Counts what makes the host wait for a value: `.item()`, `bool(...)`, `.tolist()`, `.nonzero()`."""
-
-    NAMES = ("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero")
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch's
-        self.found: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.name().partition(".")[0] in self.NAMES:
-            self.found.append(func.name())
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
@@ -209,6 +194,11 @@ class TestFp16:
             step.model.get_parameter("head.bias")[0] = float("nan")
         run(step, batch)
         assert all(map(torch.equal, before[:-1], weights(step.model)[:-1]))
+        # Nor is any later update made, though there the scaler has nothing to find.
+        with torch.no_grad():
+            step.model.get_parameter("head.bias").copy_(before[-1])
+        run(step, batch)
+        assert all(map(torch.equal, before, weights(step.model)))
         with pytest.raises(NonFiniteLossError, match=r"the loss is nan.*key0, key1"):
             step.guard.check()
 
@@ -324,6 +314,18 @@ def test_an_average_is_of_the_bare_model_also_where_that_is_wrapped() -> None:
     assert step.ema is not None
     assert step.ema.module.state_dict().keys() == build_model("tiny", num_classes=CLASSES, seed=0).state_dict().keys()
     assert not torch.equal(step.ema.module.get_parameter("fc.weight"), step.model.get_parameter("fc.weight"))
+
+
+def test_an_average_of_every_second_update_follows_the_second_and_the_fourth() -> None:
+    step = a_step(NoNorm(), ema__decay=0.9, ema__every=2)
+    assert step.ema is not None
+    state, moved = TrainState(), []
+    for _ in range(4):
+        before = weights(step.ema.module)
+        step.run(a_batch(), lr=0.1, state=state)
+        state.updates += 1
+        moved.append(not all(map(torch.equal, before, weights(step.ema.module))))
+    assert moved == [False, True, False, True]
 
 
 def test_more_sizes_than_are_compiled_are_refused() -> None:

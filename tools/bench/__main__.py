@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -19,7 +20,9 @@ GROUPS = {"loader": loader, "shards": shard_tools}
 def main() -> None:
     """Make the data, run the rounds, print the tables."""
     if sys.argv[1:2] == ["step"]:
-        # Torch is imported on use. Its two subjects step by turns in one process, so it has rounds of its own.
+        # As the command does it, and before torch is imported: threads of OpenMP that wait must not spin.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        # Its two subjects step by turns in one process, so it has rounds of its own.
         importlib.import_module("bench.step").main(sys.argv[2:])
         return
     parser = argparse.ArgumentParser(prog="bench", description="Time wds against its peers, side by side.")

@@ -223,7 +223,7 @@ class TrainConfig:
         start = self.resolution.start_size
         if start is not None and start > self.model.image_size:
             raise ConfigError(
-                f"resolution.start_size: {start} must be at most model.image_size {self.model.image_size}."
+                f"resolution.start_size: {start} must be at most model.image_size {self.model.image_size}; set both."
             )
 
     @property
