@@ -173,8 +173,11 @@ def types(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=True)
 def bench(session: nox.Session) -> None:
-    """Time wds against its peers, side by side. Arguments after `--` go to `python -m bench` (default: shards)."""
-    install(session, ".")
+    """Time wds against its peers, side by side. Arguments after `--` go to `python -m bench` (default: shards).
+
+    The groups are shards, loader, peers (installs them, 25 minutes: give it a quiet machine) and gpu.
+    """
+    install(session, ".", *group("bench"))
     with session.chdir("tools"):
         session.run("python", "-m", "bench", *(session.posargs or ("shards",)))
 

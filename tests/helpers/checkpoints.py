@@ -13,10 +13,10 @@ __all__ = ["assert_equal", "learnt", "losses"]
 
 
 def learnt(checkpoint: Path | None) -> dict[str, Any]:
-    """Return what must be equal bit for bit: weights, buffers, momentum, RNG, position."""
+    """Return what must be equal bit for bit: weights, buffers, momentum, average, RNG, position."""
     assert checkpoint is not None
     content = read_checkpoint(checkpoint)
-    return {key: content[key] for key in ("model", "optimizer", "rng", "progress", "loader")}
+    return {key: content[key] for key in ("model", "optimizer", "ema", "scaler", "ranks", "progress", "loader")}
 
 
 def assert_equal(one: Any, other: Any) -> None:

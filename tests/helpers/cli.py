@@ -30,6 +30,7 @@ __all__ = [
     "run_wds",
     "shown_on_terminal",
     "started_wds",
+    "wait_until",
 ]
 
 # Options of a training run that takes seconds: the smallest model and pictures, in one process, on one thread.

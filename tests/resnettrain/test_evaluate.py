@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,20 +10,23 @@ from torch.nn import functional
 from resnettrain import (
     DataMismatchError,
     EvaluationError,
+    Rank,
     TrainConfig,
     build_model,
     evaluate_checkpoint,
+    read_metrics,
     recipe,
     train,
     with_values,
 )
+from resnettrain.distributed import open_ranks
 from resnettrain.evaluate import EvalResult, Evaluator, require_same_classes
 from resnettrain.gpu_augment import normalize
 from resnettrain.numerics import Numerics
-from resnettrain.stop import StopRequest
 from shardkit import iter_samples
 from tests.helpers.damaged import write_with_bad_pictures
 from tests.helpers.picture_sets import PictureSet, make_picture_set, tiny_config
+from tests.helpers.ranks import run_ranks
 from tests.helpers.shards import write_samples
 from wdsloader import LoaderConfig, TorchLoader, open_dataset
 
@@ -95,13 +97,12 @@ def test_a_shortfall_is_an_error_and_no_figure(val_set: PictureSet) -> None:
     config = with_values(
         TrainConfig(), {"data": {"num_workers": 0, "batch_size": 16}, "model": {"image_size": 32, "num_classes": 4}}
     )
-    model, stop = build_model("tiny", num_classes=4, seed=0), StopRequest()
-    stop.ask(signal.SIGTERM)
+    model = build_model("tiny", num_classes=4, seed=0)
     with (
         open_dataset([str(val_set.manifest)]) as dataset,
         Evaluator(dataset, config, numerics=CPU, num_classes=4) as evaluator,
     ):
-        assert evaluator.run(model, stop=stop) is None
+        assert evaluator.run(model, must_stop=lambda: True) is None
         with pytest.raises(EvaluationError, match="85 samples were counted, the dataset has 101"):
             evaluator.run(model)
 
@@ -153,3 +154,101 @@ def test_under_skip_a_missing_shard_is_no_evaluation_either(tmp_path: Path) -> N
         pytest.raises(EvaluationError, match="1 shard missing or damaged"),
     ):
         evaluator.run(build_model("tiny", num_classes=10, seed=0))
+
+
+# ------------------------------------------------------------------------------------------------------ several ranks
+
+
+def evaluated(place: Rank, urls: list[str], batch_sizes: list[int], num_workers: int) -> list[EvalResult | None]:
+    """Return the figures of one model for each batch size."""
+    results = []
+    with open_ranks(place) as ranks, open_dataset(urls) as dataset:
+        for batch_size in batch_sizes:
+            config = with_values(
+                TrainConfig(),
+                {
+                    "data": {"batch_size": batch_size, "num_workers": num_workers},
+                    "model": {"image_size": 32},
+                    "eval": {"classes": True, "flip": True},
+                },
+            )
+            with Evaluator(dataset, config, numerics=CPU, num_classes=4, ranks=ranks) as evaluator:
+                results.append(evaluator.run(build_model("tiny", num_classes=4, seed=0)))
+    return results
+
+
+@pytest.fixture(scope="module")
+def alone(val_set: PictureSet) -> EvalResult:
+    torch.set_num_threads(1)
+    (result,) = evaluated(Rank(), [str(val_set.manifest)], [16], 0)
+    assert result is not None
+    return result
+
+
+@pytest.mark.parametrize(
+    ("world_size", "num_workers"),
+    [(2, 0), (3, 0), pytest.param(2, 2, marks=pytest.mark.slow), pytest.param(3, 2, marks=pytest.mark.slow)],
+)
+def test_each_of_101_samples_counts_once_on_any_number_of_ranks(
+    val_set: PictureSet, alone: EvalResult, tmp_path: Path, world_size: int, num_workers: int
+) -> None:
+    # Two ranks of 64, and three of 51, have more rows than there are samples: the last of three has none at all.
+    sizes = [1, 7, 51, 64]
+    found = run_ranks(evaluated, [str(val_set.manifest)], sizes, num_workers, world_size=world_size, folder=tmp_path)
+    assert alone.classes is not None
+    assert alone.flip is not None
+    for of_rank in found:
+        for result in of_rank:
+            assert (result.count, result.correct1, result.correct5) == (101, alone.correct1, alone.correct5)
+            assert result.loss == pytest.approx(alone.loss, rel=1e-5)
+            assert torch.equal(result.classes.confusion, alone.classes.confusion)
+            assert (result.flip.top1, result.flip.top5) == (alone.flip.top1, alone.flip.top5)
+        assert [result.loss for result in of_rank] == [result.loss for result in found[0]]
+
+
+def test_the_figures_of_the_classes_add_up_to_those_of_all(alone: EvalResult) -> None:
+    assert alone.classes is not None
+    assert int(alone.classes.confusion.sum()) == 101
+    assert int(alone.classes.correct1.sum()) == alone.correct1
+    assert int(alone.classes.correct5.sum()) == alone.correct5
+    assert sorted(alone.classes.counts.tolist()) == [25, 25, 25, 26]
+
+
+def test_figures_from_the_cache_are_those_of_the_stream_and_the_workers_rest(val_set: PictureSet) -> None:
+    config = with_values(
+        TrainConfig(),
+        {"data": {"batch_size": 16, "num_workers": 0}, "model": {"image_size": 32}, "eval": {"cache": "on"}},
+    )
+    model = build_model("tiny", num_classes=4, seed=0)
+    with (
+        open_dataset([str(val_set.manifest)]) as dataset,
+        Evaluator(dataset, config, numerics=CPU, num_classes=4) as evaluator,
+    ):
+        first = evaluator.run(model)
+        for shard in val_set.shards:
+            shard.rename(shard.with_suffix(".away"))
+        try:
+            second = evaluator.run(model)
+        finally:
+            for shard in val_set.shards:
+                shard.with_suffix(".away").rename(shard)
+    assert first is not None
+    assert second is not None
+    assert replace(second, seconds=0.0) == replace(first, seconds=0.0)
+
+
+def test_the_average_of_the_weights_is_what_is_evaluated(
+    train_set: PictureSet, val_set: PictureSet, tmp_path: Path
+) -> None:
+    config = with_values(
+        tiny_config(train_set, tmp_path / "run", val=val_set, schedule__epochs=1),
+        {"ema": {"decay": 0.5}, "eval": {"weights": "both"}},
+    )
+    result = train(config)
+    vals = {line["weights"]: line["loss"] for line in read_metrics(result.run_dir) if line["kind"] == "val"}
+    assert result.val is not None
+    assert list(vals) == ["model", "ema"]
+    assert vals["ema"] == result.val.loss != vals["model"]
+    for weights, wanted in (("auto", "ema"), ("model", "model")):
+        overrides = with_values(config, {"eval": {"weights": weights}})
+        assert evaluate_checkpoint(result.run_dir, [str(val_set.manifest)], overrides=overrides).loss == vals[wanted]

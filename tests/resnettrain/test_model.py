@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
 
-from resnettrain import ConfigError, build_model, model_names
-from resnettrain.model import count_parameters, parameter_groups
+from resnettrain import ConfigError, build_model, flops_per_image, model_names
+from resnettrain.model import BlurredConv2d, count_parameters, parameter_groups
 
 RESNETS = [name for name in model_names() if "resne" in name]
 
@@ -59,3 +61,50 @@ def test_one_group_decays_everything_as_the_source_does() -> None:
     model = build_model("tiny", num_classes=3, seed=0)
     (group,) = parameter_groups(model, weight_decay=5e-4, no_decay_1d=False)
     assert len(group["params"]) == len(list(model.parameters()))
+
+
+def test_blurred_convolutions_are_those_that_skip_pixels_and_see_no_colours() -> None:
+    model = build_model("resnet50", num_classes=10, seed=0, antialias=True)
+    convolutions = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Conv2d)]
+    blurred = {name for name, module in convolutions if isinstance(module, BlurredConv2d)}
+    assert blurred == {name for name, module in convolutions if max(module.stride) > 1} - {"conv1"}
+    assert len(blurred) == 6
+
+
+def test_a_blurred_convolution_is_a_blur_and_then_the_convolution() -> None:
+    conv = nn.Conv2d(16, 5, 3, stride=2, padding=1)
+    images = torch.rand(2, 16, 9, 9)
+    kernel = torch.tensor([[1.0, 2, 1], [2, 4, 2], [1, 2, 1]]) / 16
+    channels = [functional.conv2d(images[:, i : i + 1], kernel[None, None], padding=1) for i in range(16)]
+    torch.testing.assert_close(BlurredConv2d.over(conv)(images), conv(torch.cat(channels, dim=1)))
+
+
+def test_weights_fit_with_and_without_the_blur() -> None:
+    plain, blurred = (build_model("tiny", num_classes=3, seed=0, antialias=antialias) for antialias in (False, True))
+    assert plain.state_dict().keys() == blurred.state_dict().keys()
+    blurred.load_state_dict(plain.state_dict())
+    plain.load_state_dict(blurred.state_dict())
+    images = torch.rand(2, 3, 32, 32)
+    assert not torch.equal(plain.eval()(images), blurred.eval()(images))
+    assert count_parameters(plain) == count_parameters(blurred)
+
+
+@pytest.mark.parametrize("name", ["tiny", "resnet50"])
+def test_branches_that_begin_at_nothing_leave_the_shortcut_alone(name: str) -> None:
+    model = build_model(name, num_classes=3, seed=0, zero_init_residual=True)
+    last = "bn3" if name == "resnet50" else "bn2"
+    zeroed = {key for key, weight in model.named_parameters() if key.endswith("weight") and not weight.any()}
+    assert zeroed == {key for key, _ in model.named_parameters() if key.endswith(f"{last}.weight")}
+
+
+def test_what_has_no_branches_cannot_begin_them_at_nothing() -> None:
+    with pytest.raises(ConfigError, match=r"^model.zero_init_residual: 'vgg11' is no ResNet"):
+        build_model("vgg11", num_classes=3, seed=0, zero_init_residual=True)
+
+
+def test_the_cost_of_a_picture_is_that_of_its_products() -> None:
+    with torch.device("meta"):
+        model = build_model("resnet50", num_classes=1000, seed=0)
+    # 4.089e9 products forward; twice that backward, but for the gradient of the pictures themselves: 0.118e9.
+    assert flops_per_image(model, image_size=224) == pytest.approx(2 * (3 * 4.089e9 - 0.118e9), rel=1e-3)
+    assert next(model.parameters()).grad is None

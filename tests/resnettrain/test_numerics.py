@@ -26,6 +26,15 @@ def test_a_device_that_is_not_here_is_refused(device: str) -> None:
         Numerics.of(RuntimeConfig(device=device))
 
 
+@pytest.mark.parametrize(("precision", "allowed"), [("fp32", False), ("tf32", True), ("bf16", True)])
+def test_float32_is_what_it_says_and_tf32_is_for_those_who_ask(precision: str, allowed: bool) -> None:
+    before = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
+    runtime = RuntimeConfig(device="cpu", precision=precision)  # type: ignore[arg-type]
+    with global_switches(Numerics.of(runtime), threads=None):
+        assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == (allowed, allowed)
+    assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == before
+
+
 def test_the_switches_are_put_back() -> None:
     before = (torch.are_deterministic_algorithms_enabled(), torch.get_num_threads())
     with global_switches(Numerics.of(RuntimeConfig(device="cpu")), threads=2):

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,42 +12,62 @@ import resnettrain
 from resnettrain import RECIPES, ConfigError, recipe, to_mapping
 from wdsloader import SOURCE_URLS
 
-SEED = {
-    "recipe": "seed",
-    "seed": 0,
-    "data": {
-        "urls": [SOURCE_URLS],
-        "val_urls": [],
-        "cache_dir": "_cache",
-        "cache_ignore_query": [],
-        "allow_commands": False,
-        "pipeline": "source",
-        "batch_size": 64,
-        "num_workers": 4,
-        "exact": False,
-        "on_error": "stop",
-        "max_skipped": 0.01,
-    },
-    "model": {"name": "resnet50", "num_classes": 1000, "image_size": 224},
-    "optim": {
-        "lr": 0.01,
-        "lr_per_256": 0.1,
-        "momentum": 0.9,
-        "weight_decay": 5e-4,
-        "nesterov": False,
-        "no_decay_1d": False,
-    },
-    "schedule": {"kind": "constant", "epochs": 1, "warmup_epochs": 0.0, "stop_rule": "exceed"},
-    "augment": {"scale": [0.08, 1.0], "ratio": [3 / 4, 4 / 3], "flip": True},
-    "loss": {"label_smoothing": 0.0},
-    "runtime": {"device": "auto", "precision": "fp32", "channels_last": False},
-    "checkpoint": {"every_epochs": 1, "keep": 3},
-    "log": {"every_s": 5.0, "window_steps": 100, "min_steps": 5, "at_epoch_end": False},
-}
+GOLDEN = Path(__file__).parents[1] / "golden" / "recipes.json"
 
 
-def test_seed_is_the_source_value_for_value() -> None:
-    assert to_mapping(recipe("seed")) == SEED
+def resolved() -> dict[str, object]:
+    return {name: to_mapping(recipe(name)) for name in RECIPES}
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_a_recipe_is_value_for_value_what_it_was(name: str) -> None:
+    """A new file, `python -m tests.resnettrain.test_recipes`, is a breaking change: say so in the changelog."""
+    assert resolved()[name] == json.loads(GOLDEN.read_text())[name]
+
+
+def test_every_recipe_is_stored_and_no_other() -> None:
+    assert json.loads(GOLDEN.read_text()).keys() == RECIPES.keys()
+
+
+def test_seed_is_the_source_in_what_decides_its_updates() -> None:
+    config = recipe("seed")
+    assert (config.data.urls, config.data.batch_size, config.data.num_workers) == ((SOURCE_URLS,), 64, 4)
+    optim = config.optim
+    assert (optim.kind, optim.lr, optim.momentum, optim.weight_decay) == ("sgd", 0.01, 0.9, 5e-4)
+    assert (optim.nesterov, optim.no_decay_1d, optim.clip_norm) == (False, False, None)
+    assert (config.schedule.kind, config.schedule.epochs, config.schedule.stop_rule) == ("constant", 1, "exceed")
+    assert (config.loss.kind, config.loss.label_smoothing, config.runtime.precision) == ("cross_entropy", 0.0, "fp32")
+    assert (config.ema.decay, config.augment.policy, config.augment.mixup, config.augment.cutmix) == (
+        None,
+        "none",
+        0,
+        0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "global_batch", "peak_lr"),
+    [("ffcv16", 4096, 1.7), ("torchvision_v1", 256, 0.1), ("torchvision_v2", 1024, 0.5), ("rsb_a3", 2048, 0.008)],
+)
+def test_at_the_published_batch_the_rate_is_the_published_one(name: str, global_batch: int, peak_lr: float) -> None:
+    config = recipe(name)
+    assert replace(config, data=replace(config.data, batch_size=global_batch)).peak_lr == pytest.approx(peak_lr)
+
+
+def test_the_average_of_torchvision_v2_forgets_as_fast_as_theirs() -> None:
+    ema = recipe("torchvision_v2").ema
+    assert ema.decay is not None
+    assert 1 - ema.decay**ema.every == pytest.approx((1 - 0.99998) * 1024 * 32 / 600, rel=1e-3)
+
+
+def test_every_recipe_says_where_it_comes_from_and_none_claims_what_nobody_measured() -> None:
+    for known in RECIPES.values():
+        assert known.source
+        assert known.notes
+        assert known.measured is None
+        if known.published is not None:
+            assert 70 < known.published.top1 < 82
+            assert str(known.build().schedule.epochs) in known.published.protocol
 
 
 def test_default_has_warmup_cosine_smoothing_and_no_decay_on_one_dimension() -> None:
@@ -55,10 +77,6 @@ def test_default_has_warmup_cosine_smoothing_and_no_decay_on_one_dimension() -> 
     assert config.loss.label_smoothing == 0.1
     assert config.optim.no_decay_1d
     assert (config.runtime.precision, config.runtime.channels_last) == ("auto", None)
-
-
-def test_no_recipe_claims_a_figure_that_nobody_measured() -> None:
-    assert all(recipe.published is None and recipe.measured is None for recipe in RECIPES.values())
 
 
 def test_an_unknown_recipe_is_an_error_that_names_the_nearest() -> None:
@@ -78,3 +96,7 @@ def test_settings_recipes_and_schedule_import_neither_torch_nor_numpy() -> None:
 @pytest.mark.parametrize("name", resnettrain.__all__)
 def test_every_public_name_is_there_and_no_module(name: str) -> None:
     assert type(getattr(resnettrain, name)).__name__ != "module"
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps(resolved(), indent=1, sort_keys=True) + "\n")

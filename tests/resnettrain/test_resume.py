@@ -52,6 +52,10 @@ if __name__ == "__main__":
 """
 
 
+# Of two ranks, with the random numbers of one.
+TOO_FEW = {"world_size": 2, "torch": torch.zeros(1, 1), "cuda": None, "norms": None}
+
+
 def at_samples(samples: int, act: Callable[[], object]) -> Callable[[Event], None]:
     """Return a progress that acts when the report of a certain sample count comes."""
 
@@ -73,7 +77,7 @@ def alone(train_set: PictureSet, val_set: PictureSet, tmp_path_factory: pytest.T
 def killed(train_set: PictureSet, val_set: PictureSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of two runs, `0` and `2` by their workers, killed in the middle of their second epoch."""
     folder = tmp_path_factory.mktemp("killed")
-    config = tiny_config(train_set, folder, val=val_set, checkpoint__every_updates=4)
+    config = tiny_config(train_set, folder, val=val_set, checkpoint__every_updates=4, checkpoint__background=False)
     (folder / "config.toml").write_text(to_toml(config))
     arguments = [str(folder / "config.toml"), str(folder)]
     done = subprocess.run(
@@ -124,7 +128,14 @@ def test_a_signal_during_the_validation_is_heard_and_the_validation_made_on_resu
 @pytest.mark.parametrize(
     ("part", "value"),
     [
-        *(("model", None), ("optimizer", 5), ("rng", {}), ("progress", {"samples": "x"}), ("loader", None)),
+        *(
+            ("model", None),
+            ("optimizer", 5),
+            ("ranks", {}),
+            ("ranks", {"world_size": 2, "torch": torch.zeros(1, 1), "cuda": None, "norms": None}),
+            ("progress", {"samples": "x"}),
+            ("loader", None),
+        ),
         *(("window", [1]), ("identity", {"model": "tiny"}), ("config", None), ("config", {"x": 1})),
         *(("metrics_lines", "x"), ("version", None), ("loader", {"version": 2})),
     ],
@@ -199,3 +210,73 @@ def test_a_model_with_dropout_goes_on_with_the_same_bits(train_set: PictureSet, 
     stopped = train(replace(config, run_dir=tmp_path / "stopped"), progress=stop)
     resumed = train(resume_config(stopped.run_dir), resume=stopped.run_dir)
     assert_equal(learnt(resumed.checkpoint), learnt(alone.checkpoint))
+
+
+# What a run can do beyond the plain one, and whether it changes what a step finds when it goes on.
+EVERYTHING: dict[str, Any] = {
+    "augment__policy": "trivial",
+    "augment__mixup": 0.2,
+    "augment__cutmix": 1.0,
+    "augment__erasing": 0.5,
+    "ema__decay": 0.9,
+    "ema__every": 2,
+    "optim__clip_norm": 1.0,
+    "runtime__micro_batches": 2,
+    "resolution__start_size": 24,
+    "resolution__ramp_end": 1,
+    "resolution__multiple": 8,
+    "model__antialias": True,
+}
+
+
+OTHERWISE: dict[str, Any] = {
+    "optim__kind": "lamb",
+    "loss__kind": "bce",
+    "augment__cutmix": 1.0,
+    "ema__decay": 0.9,
+    "runtime__precision": "bf16",
+    "runtime__micro_batches": 4,
+}
+
+
+@pytest.mark.parametrize("flags", [EVERYTHING, OTHERWISE], ids=["everything", "lamb and bf16"])
+def test_a_run_with_all_that_a_step_can_do_goes_on_with_the_same_bits(
+    flags: dict[str, Any], train_set: PictureSet, tmp_path: Path
+) -> None:
+    whole = train(tiny_config(train_set, tmp_path / "whole", **flags))
+    # In the middle of the second of two epochs, and after an update that the average does not follow.
+    capped = train(tiny_config(train_set, tmp_path / "part", schedule__max_updates=9, **flags))
+    assert capped.outcome == "capped"
+    for workers in (0, 2):
+        rest = tiny_config(train_set, tmp_path / f"rest{workers}", data__num_workers=workers, **flags)
+        resumed = train(rest, resume=capped.checkpoint)
+        assert_equal(learnt(whole.checkpoint), learnt(resumed.checkpoint))
+        assert losses(tmp_path / "whole") == losses(tmp_path / "part")[:-1] + losses(tmp_path / f"rest{workers}")
+
+
+def test_the_scale_of_fp16_goes_on_where_it_stood(train_set: PictureSet, tmp_path: Path) -> None:
+    flags: dict[str, Any] = {"runtime__precision": "fp16", "model__image_size": 8, "schedule__epochs": 1}
+    capped = train(tiny_config(train_set, tmp_path / "run", schedule__max_updates=2, **flags))
+    assert capped.checkpoint is not None
+    content = read_checkpoint(capped.checkpoint)
+    steps = content["scaler"]["_growth_tracker"]
+    write_checkpoint(capped.checkpoint, {**content, "scaler": {**content["scaler"], "scale": 256.0}})
+    resumed = train(
+        tiny_config(train_set, tmp_path / "run", schedule__max_updates=3, **flags), resume=capped.checkpoint
+    )
+    assert resumed.checkpoint is not None
+    scaler = read_checkpoint(resumed.checkpoint)["scaler"]
+    assert (scaler["scale"], scaler["_growth_tracker"]) == (256.0, steps + 1)
+
+
+def test_an_average_that_is_switched_on_later_begins_with_the_weights(train_set: PictureSet, tmp_path: Path) -> None:
+    capped = train(tiny_config(train_set, tmp_path / "run", schedule__max_updates=2))
+    assert capped.checkpoint is not None
+    assert read_checkpoint(capped.checkpoint)["ema"] is None
+    flags: dict[str, Any] = {"schedule__max_updates": 3, "ema__decay": 0.5, "ema__warmup": False}
+    resumed = train(tiny_config(train_set, tmp_path / "run", **flags), resume=capped.checkpoint)
+    before = read_checkpoint(capped.checkpoint)["model"]
+    assert resumed.checkpoint is not None
+    after = read_checkpoint(resumed.checkpoint)
+    mean = (before["fc.weight"] + after["model"]["fc.weight"]) / 2
+    torch.testing.assert_close(after["ema"]["fc.weight"], mean)

@@ -119,3 +119,15 @@ def test_a_file_that_is_not_toml_is_an_error_with_its_name(tmp_path: Path) -> No
         read_toml(file)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_toml(tmp_path / "none.toml")
+
+
+def test_settings_that_only_fit_together_can_be_said_in_any_order() -> None:
+    pair = ["optim.momentum=0.0", "optim.nesterov=false"]
+    for overrides in (pair, pair[::-1]):
+        config = with_overrides(TrainConfig(), overrides)
+        assert (config.optim.momentum, config.optim.nesterov) == (0.0, False)
+    flags = {"runtime.micro_batches": 48, "data.batch_size": 96}
+    assert resolve_config(flags=flags).runtime.micro_batches == 48
+    # The later one of two for the same key wins, a flag over an override.
+    assert with_overrides(TrainConfig(), ["optim.lr=1", "optim.lr=2"]).optim.lr == 2.0
+    assert resolve_config(overrides=["data.batch_size=4"], flags={"data.batch_size": 8}).data.batch_size == 8

@@ -27,6 +27,7 @@ from resnettrain import (
 from tests.helpers.checkpoints import learnt
 from tests.helpers.http_server import serve
 from tests.helpers.picture_sets import PictureSet, make_picture_set, tiny_config
+from tests.helpers.syncs import Syncs
 from wdsloader import ConfigError as LoaderConfigError
 
 
@@ -52,6 +53,7 @@ def test_labels_beyond_the_classes_are_refused_before_the_first_step(train_set: 
 
 
 def test_training_and_validation_of_different_classes_are_refused(train_set: PictureSet, tmp_path: Path) -> None:
+    """CLS-03."""
     val = make_picture_set(tmp_path / "val", counts=(6,), split="val", num_classes=3)
     with pytest.raises(DataMismatchError, match="different class lists"):
         train(tiny_config(train_set, tmp_path / "run", val=val))
@@ -217,3 +219,27 @@ def test_shards_that_do_not_say_their_classes_give_the_model_a_thousand_with_a_l
         result = train(config)
     assert "no class list: the model gets 1000" in caplog.text
     assert learnt(result.checkpoint)["model"]["fc.bias"].shape == (1000,)
+
+
+def test_a_run_reads_as_few_values_from_the_device_however_many_steps_it_has(
+    train_set: PictureSet, tmp_path: Path
+) -> None:
+    counts = []
+    for batch_size in (8, 32):
+        config = tiny_config(
+            train_set,
+            tmp_path / str(batch_size),
+            data__batch_size=batch_size,
+            schedule__epochs=1,
+            model__image_size=8,
+            log__every_s=1e9,
+            ema__decay=0.9,
+            augment__mixup=0.2,
+            augment__policy="trivial",
+            optim__clip_norm=1.0,
+            runtime__micro_batches=2,
+        )
+        with Syncs(("aten::_local_scalar_dense", "aten::is_nonzero")) as syncs:
+            assert train(config).updates == 96 // batch_size
+        counts.append(len(syncs.found))
+    assert counts[0] == counts[1]

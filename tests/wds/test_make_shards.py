@@ -214,6 +214,7 @@ def test_fewer_pictures_than_shards_are_refused(tmp_path: Path) -> None:
 
 
 def test_class_names_that_are_numbers_sorted_as_text_are_pointed_out(tmp_path: Path) -> None:
+    """CLS-03; that train compares the lists is in tests/resnettrain."""
     source = make_folder(tmp_path / "pictures", {str(number): 1 for number in range(11)})
     ended = make(tmp_path / "out", "--from-folder", source, "--jobs", 1)
     assert ended.code == 0

@@ -156,7 +156,7 @@ def test_a_dry_run_prints_the_layout_and_writes_nothing(shards: list[Path], tmp_
     ended = reshard(*shards, packed, "--out", tmp_path / "out", "--count", 2, "--dry-run")
     assert ended.code == 0
     assert ended.stdout.splitlines()[0].startswith(f"{tmp_path}/out/t-000000.tar  7 samples, ")
-    assert ended.stdout.splitlines()[-1] == f"{tmp_path}/out/t.manifest.json  14 samples in 2 shards, 0 classes"
+    assert ended.stdout.splitlines()[-1] == f"{tmp_path}/out/t.manifest.json  14 samples in 2 shards, classes not known"
     assert not (tmp_path / "out").exists()
 
 

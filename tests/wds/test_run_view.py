@@ -30,6 +30,7 @@ def started(run_dir: Path, *, resumed_from: Path | None = None) -> RunStarted:
         device="cpu",
         precision="fp32",
         batch_size=16,
+        world_size=1,
         epochs=2,
         epoch_batches=8,
         total_samples=256,

@@ -53,7 +53,8 @@ def test_progress_is_on_stderr_with_rate_and_share_of_waiting(finished: Finished
 
 def test_the_run_folder_holds_settings_metrics_and_checkpoints(finished: FinishedRun) -> None:
     assert sorted(path.name for path in finished.folder.iterdir()) == ["checkpoints", "config.toml", "metrics.jsonl"]
-    assert checkpoints(finished.folder) == ["samples-00000000000064.pt", "samples-00000000000128.pt"]
+    names = ["best.pt", "samples-00000000000064.pt", "samples-00000000000128.pt"]
+    assert checkpoints(finished.folder) == names
 
 
 def test_the_settings_of_the_run_folder_are_resolved(finished: FinishedRun) -> None:

@@ -9,6 +9,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
 from shardkit import PictureError
+from tests.helpers.pictures import jpeg_with_bad_exif, turned_jpeg
 from tests.helpers.shards import jpeg_bytes
 from wdsloader.augment import Crop, centre_crop
 from wdsloader.decode import HAS_KERNEL, Uint8s, decode_crop, decode_path
@@ -91,6 +92,24 @@ def test_a_picture_of_too_many_pixels_is_refused_before_it_is_unpacked(use_kerne
         )
 
 
+@pytest.mark.parametrize("kind", ["short", "points outside"])
+def test_damaged_exif_is_no_warning(kind: str, use_kernel: bool) -> None:
+    """IMG-04: a warning would be an error here."""
+    assert decoded(jpeg_with_bad_exif(kind), Crop(0, 0, 32, 24), size=8, use_kernel=use_kernel).any()
+
+
+def test_a_turned_picture_is_taken_as_it_is_stored(use_kernel: bool) -> None:
+    """IMG-08."""
+    asked: list[tuple[int, int]] = []
+
+    def choose(width: int, height: int) -> Crop:
+        asked.append((width, height))
+        return Crop(0, 0, width, height)
+
+    decode_crop(turned_jpeg(6), choose, out=np.zeros((8, 8, 3), np.uint8), use_kernel=use_kernel)
+    assert asked == [(32, 24)]
+
+
 def test_a_gray_picture_fills_three_equal_channels(use_kernel: bool) -> None:
     buffer = io.BytesIO()
     Image.new("L", (20, 20), 77).save(buffer, "PNG")
@@ -115,4 +134,4 @@ def test_a_row_of_a_batch_is_filled_and_its_neighbours_are_left_alone(use_kernel
 
 
 def test_the_path_is_told_with_its_version() -> None:
-    assert decode_path().startswith("kernel 1.0 (libjpeg-turbo " if HAS_KERNEL else "pillow ")
+    assert decode_path().startswith("kernel 1.1 (libjpeg-turbo " if HAS_KERNEL else "pillow ")

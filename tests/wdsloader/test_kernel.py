@@ -253,6 +253,23 @@ def test_a_machine_without_vector_instructions_gets_the_same_pixels(tmp_path: Pa
         out = np.zeros((23, 19, 3), np.uint8)
         assert portable.crop(whole_jpegs()[name], (0.25, 0, 0.5, 1), out, True, False) is None
         assert np.array_equal(out, kernel_crop(whole_jpegs()[name], Crop(0.25, 0, 0.5, 1, flip=True)))
+    from wdsloader import _crop
+
+    images = np.arange(2 * 7 * 11 * 3).astype(np.uint8).reshape(2, 7, 11, 3)
+    for channels_last in (True, False):
+        floats, expected = np.zeros(images.size, np.float32), np.zeros(images.size, np.float32)
+        for kernel, to in ((portable, floats), (_crop, expected)):
+            kernel.normalize(images, to, (1, 20.5, 99), (0.1, 2, 3), channels_last)
+        assert np.array_equal(floats, expected)
+
+
+@with_kernel
+@pytest.mark.parametrize(("shape", "kind"), [((2, 3, 5), np.float32), ((2, 3, 5, 3), np.float64), ((7,), np.float32)])
+def test_floats_of_another_form_are_a_value_error(shape: tuple[int, ...], kind: type) -> None:
+    from wdsloader import _crop
+
+    with pytest.raises(ValueError, match="n, height, width, 3"):
+        _crop.normalize(np.zeros((2, 3, 5, 3), np.uint8), np.zeros(shape, kind), (0, 0, 0), (1, 1, 1), True)
 
 
 def built_portably(folder: Path) -> Any:
@@ -290,15 +307,29 @@ def insert_or_reason(data: bytes) -> bytes | str:
 
 
 @with_kernel
-@pytest.mark.parametrize("rows", [1, 2, 7])
+@pytest.mark.parametrize("units", [1, 4, 7])
 @pytest.mark.parametrize("name", sorted(whole_jpegs().keys() - FOR_PILLOW))
-def test_restart_markers_leave_every_pixel_as_it_was(name: str, rows: int) -> None:
+def test_restart_markers_leave_every_pixel_as_it_was(name: str, units: int) -> None:
     data = whole_jpegs()[name]
-    marked = insert_restart_markers(data, rows=rows)
+    marked = insert_restart_markers(data, units=units)
     assert b"\xff\xdd\x00\x04" in marked
     assert np.array_equal(np.asarray(decode_rgb(marked)), np.asarray(decode_rgb(data)))
     for box in BOXES:
         assert np.array_equal(crop_or_reason(marked, box, use_kernel=True), crop_or_reason(data, box, use_kernel=True))
+
+
+@with_kernel
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+def test_a_crop_cut_at_restart_markers_is_the_crop_of_the_whole_to_the_bit(subsampling: str) -> None:
+    random = np.random.default_rng(5)
+    data = encode(photo(260, 180), "JPEG", quality=92, subsampling=subsampling)
+    for units in (1, 2, 4, 5):
+        marked = insert_restart_markers(data, units=units)
+        for _ in range(40):
+            width, height = (int(random.integers(1, side + 1)) for side in (260, 180))
+            x, y = int(random.integers(0, 261 - width)), int(random.integers(0, 181 - height))
+            crop = Crop(x, y, width, height, flip=bool(random.integers(2)))
+            assert np.array_equal(kernel_crop(marked, crop), kernel_crop(data, crop)), crop
 
 
 @with_kernel
@@ -315,7 +346,7 @@ def test_restart_markers_leave_the_metadata_as_it_was() -> None:
 def test_there_are_restart_markers_and_twice_inserted_is_once_inserted() -> None:
     data = encode(photo(40, 50), "JPEG", subsampling="4:2:0")
     marked = insert_restart_markers(data)
-    assert [marked.count(bytes([0xFF, 0xD0 + i]), scan_start(marked)) for i in range(5)] == [1, 1, 1, 0, 0]
+    assert [marked.count(bytes([0xFF, 0xD0 + i]), scan_start(marked)) for i in range(5)] == [1, 1, 0, 0, 0]
     assert insert_restart_markers(marked) == marked
 
 
@@ -333,11 +364,11 @@ def test_a_damaged_picture_gets_no_restart_markers() -> None:
             insert_restart_markers(damaged_jpegs()[name])
 
 
-@pytest.mark.parametrize("rows", [0, -1, 65501])
-def test_restart_markers_after_no_rows_are_a_value_error(rows: int) -> None:
+@pytest.mark.parametrize("units", [0, -1, 65536])
+def test_restart_markers_after_no_units_are_a_value_error(units: int) -> None:
     if HAS_KERNEL:
-        with pytest.raises(ValueError, match="rows must be in"):
-            insert_restart_markers(whole_jpegs()["optimized"], rows=rows)
+        with pytest.raises(ValueError, match="units must be in"):
+            insert_restart_markers(whole_jpegs()["optimized"], units=units)
 
 
 def test_inserting_restart_markers_can_be_sent_to_another_process() -> None:

@@ -16,6 +16,7 @@ from shardkit import PatternError, RemoteLimits, build_index
 from tests.helpers.http_server import Misdeed, Server, serve
 from tests.helpers.packed import write_packed
 from tests.helpers.shards import write_samples
+from tests.helpers.slots import fresh_slots
 from wdsloader.config import AugmentConfig, LoaderConfig
 from wdsloader.config_cache import CacheConfig
 from wdsloader.dataset import Dataset, open_dataset
@@ -45,7 +46,7 @@ def opened(folder: Path, *patterns: str, allow_commands: bool = False) -> Datase
 
 def keys(dataset: Dataset, *, epoch: int = 0) -> list[str | None]:
     task = StreamTask(table=dataset.table, config=CONFIG, epoch=epoch)
-    return [key for part in stream_parts(task) for key in part.keys]
+    return [key for part in stream_parts(task, fresh_slots(CONFIG)) for key in part.keys]
 
 
 def cached(folder: Path) -> list[str]:

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from shardkit import Sample, SampleKey
+from tests.helpers.jpegs import photo
+from tests.helpers.pictures import encode
 from tests.helpers.shards import jpeg_bytes, write_samples, write_shard
+from tests.helpers.slots import fresh_slots
 from wdsloader.assembly import Assembler, Part
 from wdsloader.config import AugmentConfig, LoaderConfig
 from wdsloader.dataset import Dataset, open_dataset
+from wdsloader.decode import HAS_KERNEL, Uint8s
 from wdsloader.errors import SampleError
 from wdsloader.held import HeldBytes
 from wdsloader.order import EpochOrder
@@ -50,12 +55,24 @@ def task_of(
     return WorkerTask(table=dataset.table, config=config, plan=plan, state=state)
 
 
-def batches(task: WorkerTask, *, num_workers: int = 1) -> list[Part]:
-    workers = [worker_parts(replace(task, worker=worker, num_workers=num_workers)) for worker in range(num_workers)]
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Whole(Part):
+    """A batch with its pixels."""
+
+    images: Uint8s
+
+
+def batches(task: WorkerTask, *, num_workers: int = 1) -> list[Whole]:
+    # All workers of a batch write into the same memory.
+    slots = list(islice(fresh_slots(task.config), 100))
+    tasks = [replace(task, worker=worker, num_workers=num_workers) for worker in range(num_workers)]
     assembler = Assembler(find_good=partial(find_good_row, task))
-    return [
-        assembler.assemble(parts, num_rows=task.plan.rows(parts[0].position)) for parts in zip(*workers, strict=True)
-    ]
+    made = []
+    for slot, *parts in zip(slots, *(worker_parts(each, iter(slots)) for each in tasks), strict=False):
+        images = slot[: task.plan.rows(parts[0].position)]
+        part = assembler.assemble(parts, images=images)
+        made.append(Whole(images=images, **{field.name: getattr(part, field.name) for field in fields(part)}))
+    return made
 
 
 def test_batches_are_bit_identical_for_any_number_of_workers(dataset: Dataset) -> None:
@@ -148,6 +165,19 @@ def test_a_sample_without_a_whole_picture_is_an_error_that_names_it(
     with pytest.raises(SampleError, match=message) as caught:
         batches(task_of(dataset, config))
     assert (caught.value.key, caught.value.offset) == ("a", 0)
+
+
+@pytest.mark.skipif(not HAS_KERNEL, reason="built without the kernel")
+def test_dct_scaling_is_asked_for_and_stays_near(tmp_path: Path) -> None:
+    picture = encode(photo(160, 120), "JPEG", quality=90)
+    write_shard(tmp_path / "s-0.tar", [("a.jpg", picture), ("a.cls", b"0")])
+    whole = replace(TRAINING, batch_size=1, image_size=24, augment=None, shuffle=False, num_epochs=1)
+    dataset = open_dataset([str(tmp_path / "s-*.tar")])
+    exact, scaled = (
+        batches(task_of(dataset, replace(whole, dct_scaling=scaling)))[0].images.astype(int)
+        for scaling in (False, True)
+    )
+    assert 0 < np.abs(exact - scaled).mean() <= 5.0
 
 
 class TestLaneWindow:

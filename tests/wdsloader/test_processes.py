@@ -15,9 +15,9 @@ import pytest
 
 from tests.helpers.damaged import write_with_bad_pictures
 from tests.helpers.shards import write_samples
-from wdsloader.processes import warn_of_little_shared_memory
+from wdsloader.processes import warn_of_little_memory
 
-pytestmark = pytest.mark.slow  # each process imports torch, and so does its fork server
+pytestmark = pytest.mark.slow  # each script imports torch
 
 SCRIPT = """
 import multiprocessing, os, signal, sys, time
@@ -37,11 +37,11 @@ from multiprocessing import forkserver
 from wdsloader.processes import worker_context
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda *_: None)
     context = worker_context()
     forkserver.ensure_running()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         os.killpg(0, number)
     process = context.Process(target=os.getpid)
     process.start()
@@ -133,8 +133,12 @@ def test_a_stop_signal_to_the_group_while_the_fork_server_starts_leaves_it_alive
 UNGUARDED = """
 import sys
 from wdsloader import LoaderConfig, TorchLoader, open_dataset
-loader = TorchLoader(open_dataset([sys.argv[1]]), LoaderConfig(batch_size=4, image_size=8, num_workers=1))
-print(sum(len(batch.keys) for batch in loader))
+
+def pass_on(sample, generator):
+    return sample.image
+
+config = LoaderConfig(batch_size=4, image_size=8, num_workers=1, transform={transform})
+print(sum(len(batch.keys) for batch in TorchLoader(open_dataset([sys.argv[1]]), config)))
 """
 
 
@@ -144,9 +148,18 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=env, timeout=60, check=False)
 
 
-def test_a_script_without_its_main_guard_is_told_so_in_the_last_line(tmp_path: Path) -> None:
+def test_a_script_needs_no_main_guard_as_workers_leave_it_alone(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "s.tar", 40)
-    (tmp_path / "script.py").write_text(UNGUARDED)
+    (tmp_path / "script.py").write_text(UNGUARDED.format(transform=None))
+    ended = run_python(str(tmp_path / "script.py"), str(path))
+    assert (ended.stdout, ended.stderr) == ("40\n", "")
+
+
+def test_where_workers_need_the_script_for_its_hook_a_missing_main_guard_is_told_in_the_last_line(
+    tmp_path: Path,
+) -> None:
+    path = write_samples(tmp_path / "s.tar", 40)
+    (tmp_path / "script.py").write_text(UNGUARDED.format(transform="pass_on"))
     ended = run_python(str(tmp_path / "script.py"), str(path))
     last = ended.stderr.splitlines()[-1]
     assert ended.returncode == 1
@@ -154,10 +167,19 @@ def test_a_script_without_its_main_guard_is_told_so_in_the_last_line(tmp_path: P
     assert "under `if __name__ == '__main__':`" in last
 
 
+def test_a_hook_of_a_guarded_script_works_in_workers(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "s.tar", 40)
+    body, call = UNGUARDED.format(transform="pass_on").split("config = ")
+    guarded = "config = " + call.replace("\n", "\n    ")
+    (tmp_path / "script.py").write_text(body + 'if __name__ == "__main__":\n    ' + guarded)
+    ended = run_python(str(tmp_path / "script.py"), str(path))
+    assert (ended.stdout, ended.stderr) == ("40\n", "")
+
+
 def test_a_notebook_needs_no_main_guard(tmp_path: Path) -> None:
     """As in a notebook, the main module here is no file that a worker could import again."""
     path = write_samples(tmp_path / "s.tar", 40)
-    ended = run_python("-c", UNGUARDED, str(path))
+    ended = run_python("-c", UNGUARDED.format(transform=None), str(path))
     assert (ended.stdout, ended.stderr) == ("40\n", "")
 
 
@@ -229,11 +251,10 @@ def test_a_rank_with_bad_data_ends_all_ranks_and_its_message_is_the_last(tmp_pat
     assert re.search(r"rank +: 1 ", root_cause)
 
 
-def test_too_little_shared_memory_is_a_warning_with_both_figures(caplog: pytest.LogCaptureFixture) -> None:
-    """TRN-07."""
-    warn_of_little_shared_memory(needed_bytes=1)
+def test_too_little_memory_is_a_warning_with_both_figures(caplog: pytest.LogCaptureFixture) -> None:
+    """TRN-07: batches need no /dev/shm; memory they do."""
+    warn_of_little_memory(needed_bytes=1)
     assert not caplog.records
-    warn_of_little_shared_memory(needed_bytes=1 << 60)
+    warn_of_little_memory(needed_bytes=1 << 60)
     (record,) = caplog.records
-    assert re.match(r"/dev/shm has \d+ MiB free, and batches on their way need 1099511627776 MiB", record.message)
-    assert "--shm-size" in record.message
+    assert re.match(r"\d+ MiB of memory can be had, and batches on their way need 1099511627776 MiB", record.message)

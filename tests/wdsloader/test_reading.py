@@ -181,7 +181,7 @@ class TestLostShards:
         _, account = run(dataset, CONFIG)
         assert (account.expected, account.delivered, account.replaced) == (21, 21, 0)
         assert "1 shard missing or damaged" in str(account)
-        with pytest.raises(DatasetError, match=r"s-2.tar: missing or damaged, 1 such shards"):
+        with pytest.raises(DatasetError, match=r"s-2.tar: missing or damaged, 1 such shard"):
             TorchLoader(dataset, replace(CONFIG, on_error="stop"))
         with pytest.raises(SkipLimitError, match="1 shard of unknown length"):
             run(dataset, replace(CONFIG, max_skipped=0))

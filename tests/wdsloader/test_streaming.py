@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from tests.helpers.shards import jpeg_bytes, write_samples, write_shard
+from tests.helpers.slots import fresh_slots
+from wdsloader.assembly import Part
 from wdsloader.config import AugmentConfig, LoaderConfig
+from wdsloader.decode import Uint8s
 from wdsloader.errors import SampleError
 from wdsloader.shards import ShardEntry, ShardTable
 from wdsloader.streaming import StreamTask, stream_parts
@@ -25,8 +28,19 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> ShardTable:
     return ShardTable(tuple(ShardEntry(url=str(folder / f"s-{n}.tar"), num_samples=0) for n in range(5)))
 
 
+def parts_of(task: StreamTask, slots: list[Uint8s] | None = None) -> list[Part]:
+    """The parts of a task; the pixels go into the list."""
+    kept: list[Uint8s] = [] if slots is None else slots
+
+    def keep(images: Uint8s) -> Uint8s:
+        kept.append(images)
+        return images
+
+    return list(stream_parts(task, map(keep, fresh_slots(task.config))))
+
+
 def keys(task: StreamTask) -> list[str | None]:
-    return [key for part in stream_parts(task) for key in part.keys]
+    return [key for part in parts_of(task) for key in part.keys]
 
 
 def test_the_shards_are_split_over_ranks_and_workers_and_every_sample_comes_once(table: ShardTable) -> None:
@@ -63,13 +77,14 @@ def test_the_buffer_mixes_samples_of_neighbouring_shards(table: ShardTable) -> N
 @pytest.mark.parametrize(("tail", "sizes"), [("drop", [4] * 8), ("pad", [4] * 9), ("ragged", [4] * 8 + [3])])
 def test_the_tail_is_dropped_padded_or_short(table: ShardTable, tail: str, sizes: list[int]) -> None:
     config = replace(CONFIG, tail=tail)  # type: ignore[arg-type]  # one of three
-    parts = list(stream_parts(StreamTask(table=table, config=config, epoch=0)))
+    slots: list[Uint8s] = []
+    parts = parts_of(StreamTask(table=table, config=config, epoch=0), slots)
     assert [len(part.rows) for part in parts if part.rows.size] == sizes
     assert sum(part.dropped for part in parts) == (3 if tail == "drop" else 0)
     if tail == "pad":
         assert parts[-1].weights.tolist() == [1, 1, 1, 0]
         assert parts[-1].keys[-1] is None
-        assert np.array_equal(parts[-1].images[3], parts[-1].images[0])
+        assert np.array_equal(slots[-1][3], slots[-1][0])
 
 
 def test_a_damaged_shard_is_an_error_and_gives_no_part_of_a_sample(tmp_path: Path) -> None:
@@ -77,7 +92,7 @@ def test_a_damaged_shard_is_an_error_and_gives_no_part_of_a_sample(tmp_path: Pat
     path.write_bytes(path.read_bytes()[:8000])
     table = ShardTable((ShardEntry(url=str(path), num_samples=0),))
     with pytest.raises(SampleError, match=r"s.tar: .*cut at byte 8000"):
-        list(stream_parts(StreamTask(table=table, config=CONFIG, epoch=0)))
+        parts_of(StreamTask(table=table, config=CONFIG, epoch=0))
 
 
 def test_the_buffer_keeps_its_limit_in_bytes_and_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -87,7 +102,7 @@ def test_the_buffer_keeps_its_limit_in_bytes_and_says_so_once(tmp_path: Path, ca
     table = ShardTable((ShardEntry(url=str(write_shard(tmp_path / "s.tar", members)), num_samples=0),))
     config = replace(CONFIG, stream_buffer=1000, buffer_bytes=4_100_000)
     tracemalloc.start()
-    found = [key for part in stream_parts(StreamTask(table=table, config=config, epoch=0)) for key in part.keys]
+    found = [key for part in parts_of(StreamTask(table=table, config=config, epoch=0)) for key in part.keys]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert sorted(map(str, found)) == [f"{n:06d}" for n in range(12)]

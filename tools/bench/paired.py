@@ -19,7 +19,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["Claim", "Run", "Subject", "as_table", "emptied", "machine", "measure_here", "run_rounds", "to_json"]
+__all__ = [
+    "Claim",
+    "Run",
+    "Subject",
+    "as_table",
+    "emptied",
+    "machine",
+    "measure_here",
+    "ratios",
+    "run_rounds",
+    "to_json",
+]
 
 # Does the work on the data in the folder (its second argument is scratch space) and returns how many items it did.
 Subject = Callable[[Path, Path], int]
@@ -99,15 +110,15 @@ def as_table(runs: Mapping[str, Sequence[Run]], claims: Sequence[Claim]) -> str:
         lines.append(f"| {name} | {statistics.median(rates):,.0f} | {span} | {len(rates)} | {cpu:.2f} | {peak:.0f} |")
     lines += ["", "| ratio | asked | median | range | n |", "|---|---|---|---|---|"]
     for claim in claims:
-        ratios = sorted(_ratios(runs[claim.subject], runs[claim.peer]))
-        median, span = statistics.median(ratios), f"{ratios[0]:.2f}-{ratios[-1]:.2f}"
+        found = sorted(ratios(runs[claim.subject], runs[claim.peer]))
+        median, span = statistics.median(found), f"{found[0]:.2f}-{found[-1]:.2f}"
         lines.append(
-            f"| {claim.subject} over {claim.peer} | {claim.at_least:.2f} | {median:.2f} | {span} | {len(ratios)} |"
+            f"| {claim.subject} over {claim.peer} | {claim.at_least:.2f} | {median:.2f} | {span} | {len(found)} |"
         )
     return "\n".join(lines)
 
 
-def _ratios(subject: Sequence[Run], peer: Sequence[Run]) -> list[float]:
+def ratios(subject: Sequence[Run], peer: Sequence[Run]) -> list[float]:
     """Return items a second of the subject over the peer's, round by round."""
     pairs = list(zip(subject, peer, strict=True))
     return [(ours.items / ours.wall_s) / (theirs.items / theirs.wall_s) for ours, theirs in pairs]

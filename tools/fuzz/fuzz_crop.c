@@ -2,8 +2,9 @@
  *
  *   python tools/fuzz/make_crop_corpus.py /tmp/corpus
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -D_GNU_SOURCE \
- *       -Ipackages/wdsloader/src/kernel tools/fuzz/fuzz_crop.c packages/wdsloader/src/kernel/{layout,resample,decode,restarts}.c \
- *       -ljpeg -lm -o /tmp/fuzz_crop && /tmp/fuzz_crop -max_total_time=600 -max_len=20000 /tmp/corpus
+ *       -Ipackages/wdsloader/src/kernel tools/fuzz/fuzz_crop.c \
+ *       packages/wdsloader/src/kernel/{layout,resample,huffman,units,decode,restarts}.c -ljpeg -lm -o /tmp/fuzz_crop
+ *   /tmp/fuzz_crop -max_total_time=600 -max_len=20000 /tmp/corpus
  *
  * The last 12 bytes of an input choose the box, the output and the options; the rest is the picture. Beside crashes it
  * looks for: an output written outside of its slot (the slot is a block of its own), and a picture that comes out

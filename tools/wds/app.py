@@ -25,6 +25,8 @@ from wds.inspect import inspect
 from wds.make_shards import make_shards
 from wds.patterns import GreedyCommand, refuse_empty
 from wds.peek import peek
+from wds.ranks import is_heard
+from wds.recipes import recipes_app
 from wds.repair import repair
 from wds.reshard import reshard
 from wds.run_plan import run_plan
@@ -73,9 +75,7 @@ def _known_endings() -> Iterator[None]:
         known = _exit_code(error)
         if known is None:
             raise
-        if os.environ.get("WDS_DEBUG") == "1":
-            traceback.print_exception(error)
-        print_error(_in_words(error))
+        _show(error)
         raise typer.Exit(known) from None
 
 
@@ -113,6 +113,13 @@ def _exit_code(error: Exception) -> int | None:
     if isinstance(error, (PatternError, PackError, ReportError, ConfigError, SettingsError, RunFolderError)):
         return 2
     return 1 if isinstance(error, (ShardkitError, WdsloaderError, ResnettrainError, OSError)) else None
+
+
+def _show(error: Exception) -> None:
+    if os.environ.get("WDS_DEBUG") == "1":
+        traceback.print_exception(error)
+    if is_heard(error):
+        print_error(_in_words(error))
 
 
 def _wrong_use(error: TyperException) -> Exception:
@@ -161,6 +168,7 @@ _mount("reshard", reshard)
 _mount("train", train, cls=GreedyCommand)
 _mount("eval", evaluate)
 _mount("demo", demo)
+app.add_typer(recipes_app, name="recipes")
 app.add_typer(cache_app, name="cache")
 
 

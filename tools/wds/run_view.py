@@ -79,9 +79,15 @@ def _started(event: RunStarted) -> str:
     return (
         f"{event.model}, {counted(event.num_parameters, 'parameter', spec=',')}, "
         f"{counted(event.num_classes, 'class/classes')}, {event.device} "
-        f"{event.precision}; {counted(event.epochs, 'epoch')}{batches} of {event.batch_size} on 1 rank; run folder "
+        f"{event.precision}; {counted(event.epochs, 'epoch')}{batches} of {_batch(event)}; run folder "
         f"{event.run_dir}{resumed}"
     )
+
+
+def _batch(event: RunStarted) -> str:
+    if event.world_size == 1:
+        return f"{event.batch_size} on 1 rank"
+    return f"{event.batch_size * event.world_size} on {event.world_size} ranks, {event.batch_size} each"
 
 
 def _report(event: TrainReport, started: RunStarted | None) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from wds import train_options as opt
 from wds.console import AsJson, print_json, print_line, print_note
 from wds.patterns import expand_existing, without_stdin
+from wds.ranks import launch_ranks, this_rank
 from wds.run_view import RunView
 from wds.text import counted, masked
 
@@ -20,6 +21,30 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate", "train"]
 
+# What --resume says to find the checkpoint, or that there is none, by itself.
+_AUTO = Path("auto")
+# Which setting a flag of `wds train` is.
+_KEYS = {
+    "batch_size": "data.batch_size",
+    "global_batch_size": "data.global_batch_size",
+    "workers": "data.num_workers",
+    "cache_dir": "data.cache_dir",
+    "cache_limit": "data.cache_limit",
+    "allow_commands": "data.allow_commands",
+    "exact": "data.exact",
+    "on_error": "data.on_error",
+    "max_skipped": "data.max_skipped",
+    "model": "model.name",
+    "image_size": "model.image_size",
+    "lr": "optim.lr",
+    "epochs": "schedule.epochs",
+    "max_steps": "schedule.max_samples",
+    "max_updates": "schedule.max_updates",
+    "max_hours": "schedule.max_hours",
+    "device": "runtime.device",
+    "run_dir": "run_dir",
+    "seed": "seed",
+}
 Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint file, or a run folder for its newest.")]
 
 
@@ -32,10 +57,13 @@ def train(
     image_size: opt.ImageSize = None,
     epochs: opt.Epochs = None,
     batch_size: opt.BatchSize = None,
+    global_batch_size: opt.GlobalBatchSize = None,
     lr: opt.LearningRate = None,
     workers: opt.Workers = None,
     max_steps: opt.MaxSteps = None,
     max_updates: opt.MaxUpdates = None,
+    max_hours: opt.MaxHours = None,
+    nproc: opt.NumRanks = None,
     cache_dir: opt.CacheDir = None,
     cache_limit: opt.CacheLimit = None,
     allow_commands: opt.AllowCommands = None,
@@ -55,32 +83,18 @@ def train(
 
     Precedence: flag, then --set, then --config, then the recipe; with --resume, the run's own settings in its place.
     """
-    from resnettrain import resolve_config
+    given = locals()
+    if not dry_run:
+        launch_ranks(nproc)
+    from resnettrain import ConfigError, resolve_config
 
-    flags = {
-        "data.urls": without_stdin([*(urls or []), *(patterns or [])]) or None,
-        "data.val_urls": without_stdin(val_urls or []) or None,
-        "data.batch_size": batch_size,
-        "data.num_workers": workers,
-        "data.cache_dir": cache_dir,
-        "data.cache_limit": cache_limit,
-        "data.allow_commands": allow_commands,
-        "data.exact": exact,
-        "data.on_error": on_error,
-        "data.max_skipped": max_skipped,
-        "model.name": model,
-        "model.image_size": image_size,
-        "optim.lr": lr,
-        "schedule.epochs": epochs,
-        "schedule.max_samples": max_steps,
-        "schedule.max_updates": max_updates,
-        "runtime.device": device,
-        "run_dir": run_dir,
-        "seed": seed,
-    }
-    settings = resolve_config(
-        recipe_name=recipe, file=config, overrides=overrides or (), flags=flags, base=_settings_of(resume)
-    )
+    flags = {_KEYS[name]: value for name, value in given.items() if name in _KEYS}
+    flags["data.urls"] = without_stdin([*(urls or []), *(patterns or [])]) or None
+    flags["data.val_urls"] = without_stdin(val_urls or []) or None
+    base = _settings_of(resume, run_dir=run_dir)
+    settings = resolve_config(recipe_name=recipe, file=config, overrides=overrides or (), flags=flags, base=base)
+    if batch_size is not None and settings.data.global_batch_size is not None:
+        raise ConfigError("--batch-size: data.global_batch_size is given too, and says what it is. Give one of them")
     act = _show if dry_run else partial(_run, resume=resume)
     act(settings, as_json=as_json)
 
@@ -96,9 +110,13 @@ def evaluate(
     allow_commands: opt.AllowCommands = None,
     on_error: opt.OnError = None,
     device: opt.Device = None,
+    flip: opt.Flip = None,
+    per_class: opt.PerClass = None,
+    nproc: opt.NumRanks = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a checkpoint on shards, every sample exactly once; on the run's own validation set without --urls."""
+    launch_ranks(nproc)
     from resnettrain import ConfigError, resolve_config
 
     flags = {
@@ -108,6 +126,8 @@ def evaluate(
         "data.cache_limit": cache_limit,
         "data.allow_commands": allow_commands,
         "data.on_error": on_error,
+        "eval.flip": flip,
+        "eval.classes": per_class,
         "runtime.device": device,
     }
     settings = resolve_config(base=_settings_in(checkpoint), flags=flags)
@@ -117,23 +137,31 @@ def evaluate(
     expand_existing(named, on_error=settings.data.on_error)
     from resnettrain import evaluate_checkpoint
 
+    place = this_rank()
     view = RunView(quiet=as_json)
     try:
-        result = evaluate_checkpoint(checkpoint, named, overrides=settings, progress=view)
+        result = evaluate_checkpoint(checkpoint, named, overrides=settings, progress=view, place=place)
     finally:
         view.close()
+    if not place.is_first:
+        return
     if as_json:
         print_json({"checkpoint": str(checkpoint), "urls": [masked(url) for url in named], **_figures(result)})
     else:
-        print_line(
-            f"top-1 {result.top1:.4f}  top-5 {result.top5:.4f}  loss {result.loss:.4f}  "
-            f"{counted(result.count, 'sample')}"
-        )
+        _print_figures(result)
 
 
-def _settings_of(resume: Path | None) -> TrainConfig | None:
+def _settings_of(resume: Path | None, *, run_dir: Path | None) -> TrainConfig | None:
     """Return the settings of the run that is to go on; without one, torch stays out."""
-    return None if resume is None else _settings_in(resume)
+    if resume is None:
+        return None
+    if resume != _AUTO:
+        return _settings_in(resume)
+    from resnettrain import ConfigError, list_checkpoints
+
+    if run_dir is None:
+        raise ConfigError("--resume auto goes on in a run folder: name it with --run-dir")
+    return _settings_in(run_dir) if list_checkpoints(run_dir) else None
 
 
 def _settings_in(checkpoint: Path) -> TrainConfig:
@@ -168,12 +196,16 @@ def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
     for named in filter(None, (settings.data.urls, settings.data.val_urls)):
         expand_existing(named, on_error=settings.data.on_error)
     by_source = settings.data.pipeline == "source"
+    place = this_rank()
     view = RunView(source_format=by_source and not as_json, quiet=as_json)
     try:
-        result = resnettrain.train(settings, progress=view, resume=resume)
+        start: Path | Literal["auto"] | None = "auto" if resume == _AUTO else resume
+        result = resnettrain.train(settings, progress=view, resume=start, place=place)
     finally:
         view.close()
-    if as_json:
+    if not place.is_first:
+        pass
+    elif as_json:
         print_json(_as_document(result))
     else:
         _print_result(result)
@@ -222,4 +254,35 @@ def _as_document(result: TrainResult) -> dict[str, object]:
 
 
 def _figures(result: EvalResult) -> dict[str, object]:
-    return {"top1": result.top1, "top5": result.top5, "loss": result.loss, "count": result.count}
+    figures: dict[str, object] = {
+        "top1": result.top1,
+        "top5": result.top5,
+        "loss": result.loss,
+        "count": result.count,
+    }
+    if result.flip is not None:
+        figures["flip"] = {"top1": result.flip.top1, "top5": result.flip.top5, "loss": result.flip.loss}
+    if result.classes is not None:
+        classes = result.classes
+        figures["classes"] = {
+            "count": classes.counts.tolist(),
+            "correct1": classes.correct1.tolist(),
+            "correct5": classes.correct5.tolist(),
+            "confusion": classes.confusion.tolist(),
+        }
+    return figures
+
+
+def _print_figures(result: EvalResult) -> None:
+    print_line(
+        f"top-1 {result.top1:.4f}  top-5 {result.top5:.4f}  loss {result.loss:.4f}  {counted(result.count, 'sample')}"
+    )
+    if result.flip is not None:
+        flip = result.flip
+        print_line(f"with mirror images: top-1 {flip.top1:.4f}  top-5 {flip.top5:.4f}  loss {flip.loss:.4f}")
+    if result.classes is not None:
+        classes = result.classes
+        rows = zip(classes.counts.tolist(), classes.correct1.tolist(), classes.correct5.tolist(), strict=True)
+        for number, (count, correct1, correct5) in enumerate(rows):
+            shares = f"top-1 {correct1 / count:.4f}  top-5 {correct5 / count:.4f}" if count else "none there"
+            print_line(f"class {number}: {shares}  {counted(count, 'sample')}")

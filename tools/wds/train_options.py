@@ -18,14 +18,19 @@ __all__ = [
     "Epochs",
     "EvalUrls",
     "Exact",
+    "Flip",
+    "GlobalBatchSize",
     "ImageSize",
     "LearningRate",
+    "MaxHours",
     "MaxSkipped",
     "MaxSteps",
     "MaxUpdates",
     "Model",
     "MorePatterns",
+    "NumRanks",
     "OnError",
+    "PerClass",
     "RecipeName",
     "Resume",
     "RunDir",
@@ -79,12 +84,22 @@ ImageSize = Annotated[
 Epochs = Annotated[
     int | None, typer.Option("--epochs", help="Times that every sample is seen.  Default: 16; 1 for `seed`.")
 ]
-BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Samples an optimizer step.  Default: 64.")]
+BatchSize = Annotated[
+    int | None, typer.Option("--batch-size", help="Samples of each rank in an optimizer step.  Default: 64.")
+]
+GlobalBatchSize = Annotated[
+    int | None, typer.Option("--global-batch-size", help="Samples of all ranks together, in place of --batch-size.")
+]
+NumRanks = Annotated[
+    int | None,
+    typer.Option("--nproc", metavar="N", min=1, help="Run as N ranks on this machine; torchrun can do more."),
+]
 LearningRate = Annotated[
     float | None, typer.Option("--lr", show_default="0.1 x batch / 256", help="Peak learning rate.")
 ]
 Workers = Annotated[
-    int | None, typer.Option("--workers", help="Loader processes; 0 loads in the main one.  Default: 2; 4 for `seed`.")
+    int | None,
+    typer.Option("--workers", help="Loader processes; 0 loads in the main one.  Default: one a core; 4 for `seed`."),
 ]
 MaxSteps = Annotated[
     int | None,
@@ -95,6 +110,9 @@ MaxSteps = Annotated[
     ),
 ]
 MaxUpdates = Annotated[int | None, typer.Option("--max-updates", help="Stop after so many optimizer steps.")]
+MaxHours = Annotated[
+    float | None, typer.Option("--max-hours", help="Save and stop after so many hours, as with 0 after a --max-steps.")
+]
 CacheDir = Annotated[Path | None, typer.Option("--cache-dir", help="Keep fetched shards here.")]
 CacheLimit = Annotated[
     str | None,
@@ -104,8 +122,21 @@ AllowCommands = Annotated[
     bool | None, typer.Option("--allow-commands", help="Run what `pipe:COMMAND` names, and read the shard it writes.")
 ]
 RunDir = Annotated[Path | None, typer.Option("--run-dir", show_default="runs/TIME-RECIPE", help="Run folder.")]
-Resume = Annotated[Path | None, typer.Option("--resume", help="Go on from a checkpoint, or a run folder's newest.")]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        "--resume",
+        metavar="PATH|auto",
+        help="Go on from a checkpoint, or a run folder's newest. `auto`: from the newest in --run-dir, else begin.",
+    ),
+]
 Seed = Annotated[int | None, typer.Option("--seed", help="Of weights, order and augmentation.")]
+Flip = Annotated[
+    bool | None, typer.Option("--flip", help="Also the figures of the mean over pictures and mirror images.")
+]
+PerClass = Annotated[
+    bool | None, typer.Option("--per-class", help="Also every class by itself, and what it was taken for.")
+]
 Exact = Annotated[
     bool | None, typer.Option("--exact", help="Refuse shards without an index rather than stream them inexactly.")
 ]

@@ -107,6 +107,7 @@ class TestPacking:
         assert sorted(origins) == sorted(f"n0{c}/n0{c}_{n}.JPEG" for c in (1, 2, 3) for n in range(5))
 
     def test_time_umask_place_and_number_of_processes_change_no_byte(self, tmp_path: Path) -> None:
+        """MK-01."""
         image_folder(tmp_path / "in")
         pack_folder(tmp_path / "in", tmp_path / "one")
         for path in (tmp_path / "in").rglob("*"):
@@ -120,6 +121,7 @@ class TestPacking:
         assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
     def test_shuffled_packing_mixes_the_classes(self, tmp_path: Path) -> None:
+        """MK-09."""
         image_folder(tmp_path / "in", classes=("a", "b", "c", "d"), per_class=10)
         pack_folder(tmp_path / "in", tmp_path / "out", num_shards=4)
         for path in (tmp_path / "out").glob("*.tar"):

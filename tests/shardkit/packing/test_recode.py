@@ -97,12 +97,12 @@ class TestWhatComesOut:
     ) -> None:
         assert opened(recoded(jpeg_bytes(1, size=size), Recode(max_size_px=limit))[1]).size == after
 
-    def test_crop_ready_puts_a_restart_marker_between_the_rows_of_blocks(self) -> None:
+    def test_crop_ready_puts_a_restart_marker_after_every_four_units(self) -> None:
         data = recoded(LARGE, Recode(quality=90, crop_ready=True))[1]
         plain = recoded(LARGE, Recode(quality=90))[1]
         assert RESTART_INTERVAL in data
-        # 120 rows of pixels are 8 rows of blocks of 16.
-        assert (restart_markers(data), restart_markers(plain)) == (7, 0)
+        # 160 x 120 pixels are 10 x 8 units of 16 x 16.
+        assert (restart_markers(data), restart_markers(plain)) == (19, 0)
         assert np.array_equal(np.asarray(opened(data)), np.asarray(opened(plain)))
 
 

@@ -13,10 +13,14 @@ from resnettrain.config import (
     AugmentConfig,
     CheckpointConfig,
     DataConfig,
+    DistributedConfig,
+    EmaConfig,
+    EvalConfig,
     LogConfig,
     LossConfig,
     ModelConfig,
     OptimConfig,
+    ResolutionConfig,
     RuntimeConfig,
     ScheduleConfig,
     TrainConfig,
@@ -27,6 +31,8 @@ from resnettrain.errors import (
     DataMismatchError,
     EvaluationError,
     NonFiniteLossError,
+    OutOfMemoryError,
+    PeerError,
     ResnettrainError,
     RunFolderError,
     UnsafeCheckpointError,
@@ -42,14 +48,16 @@ from resnettrain.progress import (
     ValReport,
     source_line,
 )
-from resnettrain.recipes import DEFAULT_RECIPE, RECIPES, Recipe, recipe
-from resnettrain.schedule import Schedule, lr_at, make_schedule
+from resnettrain.rank import Rank
+from resnettrain.recipes import DEFAULT_RECIPE, RECIPES, Published, Recipe, recipe
+from resnettrain.schedule import Schedule, lr_at, make_schedule, resolution_at
 from resnettrain.settings import from_toml, read_toml, resolve_config, to_mapping, to_toml, with_overrides, with_values
 
 if TYPE_CHECKING:
     from resnettrain.checkpoint import find_checkpoint, latest, list_checkpoints, read_checkpoint
-    from resnettrain.evaluate import EvalResult, evaluate_checkpoint
-    from resnettrain.model import build_model, model_names
+    from resnettrain.evaluate import EvalResult, Figures, evaluate_checkpoint
+    from resnettrain.metrics import ClassFigures
+    from resnettrain.model import build_model, flops_per_image, model_names
     from resnettrain.runlog import new_run_dir, read_metrics
     from resnettrain.state import config_of, resume_config
     from resnettrain.trainer import TrainResult, train
@@ -61,20 +69,30 @@ __all__ = [
     "CheckpointConfig",
     "CheckpointError",
     "CheckpointSaved",
+    "ClassFigures",
     "ConfigError",
     "DataConfig",
     "DataMismatchError",
+    "DistributedConfig",
+    "EmaConfig",
+    "EvalConfig",
     "EvalResult",
     "EvaluationError",
     "Event",
+    "Figures",
     "LogConfig",
     "LossConfig",
     "ModelConfig",
     "NonFiniteLossError",
     "OptimConfig",
+    "OutOfMemoryError",
+    "PeerError",
     "Progress",
+    "Published",
+    "Rank",
     "Recipe",
     "ResnettrainError",
+    "ResolutionConfig",
     "RunEnded",
     "RunFolderError",
     "RunStarted",
@@ -91,6 +109,7 @@ __all__ = [
     "config_of",
     "evaluate_checkpoint",
     "find_checkpoint",
+    "flops_per_image",
     "from_toml",
     "latest",
     "list_checkpoints",
@@ -102,6 +121,7 @@ __all__ = [
     "read_metrics",
     "read_toml",
     "recipe",
+    "resolution_at",
     "resolve_config",
     "resume_config",
     "source_line",
@@ -114,12 +134,15 @@ __all__ = [
 
 # Names whose modules import torch or the packages below, and where they are.
 _HEAVY = {
+    "ClassFigures": "metrics",
     "EvalResult": "evaluate",
+    "Figures": "evaluate",
     "TrainResult": "trainer",
     "build_model": "model",
     "config_of": "state",
     "evaluate_checkpoint": "evaluate",
     "find_checkpoint": "checkpoint",
+    "flops_per_image": "model",
     "latest": "checkpoint",
     "list_checkpoints": "checkpoint",
     "model_names": "model",

@@ -1,4 +1,4 @@
-"""Checkpoint files: written whole or not at all, read without running code in them, rotated, found again.
+"""Checkpoint files: written whole or not at all and beside the loop, read without running code, rotated, found again.
 
 A file is torch's zip. Its CRCs are checked before it is read, since torch's own reader does not check them.
 What is in one: `state.py`.
@@ -8,22 +8,30 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import pickle
+import queue
+import shutil
+import threading
 import zipfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
 from resnettrain.errors import CheckpointError, UnsafeCheckpointError
-from shardkit import atomic_file, counted, remove_leftovers
+from shardkit import atomic_file, counted, remove_leftovers, sync_folder
 
 __all__ = [
+    "BEST",
+    "CheckpointWriter",
     "checkpoint_path",
     "find_checkpoint",
     "latest",
     "list_checkpoints",
+    "load_checkpoint",
     "read_checkpoint",
     "remove_unfinished",
     "rotate",
@@ -33,6 +41,8 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 _PREFIX, _SUFFIX = "samples-", ".pt"
+# The name of the checkpoint with the highest validation accuracy, which no rotation takes away.
+BEST = "best.pt"
 # Ours are zips; a file that opens with this byte is a bare pickle, which is a program.
 _PICKLE_MARK = b"\x80"
 _UNSAFE = "not a safe checkpoint: it asks for code to be run on loading, and nothing in it was run."
@@ -67,10 +77,17 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """
     if not path.exists():
         raise CheckpointError(f"{path}: there is no such checkpoint.")
-    _check_kind(path)
+    with path.open("rb") as file:
+        return load_checkpoint(file, path=path)
+
+
+def load_checkpoint(file: BinaryIO, *, path: Path) -> dict[str, Any]:
+    """Return the content of an open file, on the CPU; `path` is its name in errors. Raises: as `read_checkpoint`."""
+    _check_kind(file, path=path)
     try:
-        _check_sums(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        _check_sums(file)
+        file.seek(0)
+        content = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise UnsafeCheckpointError(f"{path}: {_UNSAFE}") from None
     except (OSError, RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
@@ -130,19 +147,110 @@ def remove_unfinished(run_dir: Path) -> None:
         log.info("%s: removed, left over by a run that was killed while saving", path)
 
 
-def _check_kind(path: Path) -> None:
-    if zipfile.is_zipfile(path):
+class CheckpointWriter:
+    """Writes the checkpoints of a run, one at a time, in a thread of its own: the loop goes on meanwhile.
+
+    What goes wrong there is raised by the next call of any method. A process that is killed in the middle leaves the
+    checkpoint before.
+    """
+
+    def __init__(self, run_dir: Path, *, keep: int, background: bool) -> None:
+        self._run_dir, self._keep, self._background = run_dir, keep, background
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+        self._written: queue.SimpleQueue[tuple[Path, int]] = queue.SimpleQueue()
+
+    def write(self, content: Mapping[str, Any], *, samples: int, is_best: bool = False) -> Path:
+        """Begin to write a checkpoint and return its path; an earlier one is waited for.
+
+        Args: content: copied, so that it may change afterwards.  is_best: it is kept as `best.pt` as well.
+        Raises: CheckpointError: this one, or the one before, could not be written.
+        """
+        self.wait()
+        path = checkpoint_path(self._run_dir / "checkpoints", samples=samples)
+        write = partial(self._write, path, _on_host(content), samples=samples, is_best=is_best)
+        if self._background:
+            self._thread = threading.Thread(target=write, name="checkpoint", daemon=True)
+            self._thread.start()
+        else:
+            write()
+            self._raise()
+        return path
+
+    def written(self) -> list[tuple[Path, int]]:
+        """Return path and samples of the checkpoints that became complete since the last call.
+
+        Raises: CheckpointError: one could not be written.
+        """
+        self._raise()
+        return [self._written.get_nowait() for _ in range(self._written.qsize())]
+
+    def wait(self) -> None:
+        """Wait for the one that is being written. Raises: CheckpointError: it could not be."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._raise()
+
+    def _write(self, path: Path, content: Mapping[str, Any], *, samples: int, is_best: bool) -> None:
+        try:
+            write_checkpoint(path, content)
+            if is_best:
+                _keep_as_best(path)
+            rotate(self._run_dir, newest=path, keep=self._keep)
+            self._written.put((path, samples))
+        except Exception as error:  # noqa: BLE001  # the boundary of the thread: the loop raises it
+            self._error = error
+
+    def _raise(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+
+def _on_host(value: Any) -> Any:
+    """Return nested values with every tensor copied to host memory."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, Mapping):
+        return {key: _on_host(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_on_host(item) for item in value)
+    return value
+
+
+def _keep_as_best(path: Path) -> None:
+    """Give a complete checkpoint its second name. Raises: CheckpointError."""
+    best = path.with_name(BEST)
+    temporary = path.with_name(f".{BEST}")
+    try:
+        try:
+            temporary.unlink(missing_ok=True)
+            os.link(path, temporary)
+        except OSError:
+            # A file system without hard links.
+            with path.open("rb") as source, atomic_file(best, replace=True) as copy:
+                shutil.copyfileobj(source, copy)
+        else:
+            temporary.replace(best)
+            sync_folder(path.parent)
+    except OSError as error:
+        raise CheckpointError(f"{best}: could not be written ({error.strerror or error}).") from error
+
+
+def _check_kind(file: BinaryIO, *, path: Path) -> None:
+    if zipfile.is_zipfile(file):
         return
-    with path.open("rb") as file:
-        head = file.read(2)
+    file.seek(0)
+    head = file.read(2)
     if head[:1] == _PICKLE_MARK:
         raise UnsafeCheckpointError(f"{path}: {_UNSAFE}")
     reason = "it is cut short" if head == b"PK" else "no torch zip file"
     raise CheckpointError(f"{path}: damaged, or not a checkpoint ({reason}).")
 
 
-def _check_sums(path: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
+def _check_sums(file: BinaryIO) -> None:
+    with zipfile.ZipFile(file) as archive:
         damaged = archive.testzip()
     if damaged is not None:
         raise CheckpointError(f"wrong checksum of '{damaged}'")

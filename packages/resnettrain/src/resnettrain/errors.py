@@ -8,6 +8,8 @@ __all__ = [
     "DataMismatchError",
     "EvaluationError",
     "NonFiniteLossError",
+    "OutOfMemoryError",
+    "PeerError",
     "ResnettrainError",
     "RunFolderError",
     "UnsafeCheckpointError",
@@ -40,6 +42,14 @@ class EvaluationError(ResnettrainError):
 
 class NonFiniteLossError(ResnettrainError, ArithmeticError):
     """The loss became NaN or infinite; the update of that batch was not made."""
+
+
+class OutOfMemoryError(ResnettrainError, MemoryError):
+    """The device's memory does not hold a step; the message says which batch size would fit."""
+
+
+class PeerError(ResnettrainError, ConnectionError):
+    """Another rank failed or is gone; the message is what it said."""
 
 
 class RunFolderError(ResnettrainError, OSError):

@@ -6,37 +6,55 @@ The same `Evaluator` serves the end of an epoch, `wds eval` and the demo, so tha
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from resnettrain.checkpoint import find_checkpoint
 from resnettrain.config import TrainConfig
+from resnettrain.distributed import Ranks, open_ranks
 from resnettrain.errors import CheckpointError, DataMismatchError, EvaluationError
-from resnettrain.feed import to_device
-from resnettrain.metrics import Totals
+from resnettrain.feed import move_to, require_labels
+from resnettrain.gpu_augment import Normalizer
+from resnettrain.metrics import ClassFigures, Totals
 from resnettrain.model import build_model
 from resnettrain.numerics import Numerics, global_switches
 from resnettrain.progress import Progress, ValProgress, silent
-from resnettrain.state import config_of, identity_of
-from resnettrain.stop import StopRequest
+from resnettrain.rank import Rank
+from resnettrain.resume import find_start
+from resnettrain.state import config_of
 from shardkit import counted
 from wdsloader import Dataset, EpochAccount, LoaderConfig, TorchLoader, open_dataset
 
-__all__ = ["EvalResult", "Evaluator", "evaluate_checkpoint", "require_label_range", "require_same_classes"]
+__all__ = ["EvalResult", "Evaluator", "Figures", "evaluate_checkpoint", "require_label_range", "require_same_classes"]
 
 # A report of progress costs nothing beside a batch; ten a second are enough for a bar.
 _PROGRESS_S = 0.1
 _NAMED_CAUSES = 3
+# Of the device's free memory; training wants the rest.
+_CACHE_SHARE = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Shares of right answers among the first and the first five, and the mean plain cross-entropy."""
+
+    top1: float
+    top5: float
+    loss: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalResult:
-    """Figures over all samples of a dataset, padding left out. `loss` is the plain cross-entropy."""
+    """Figures over all samples of a dataset, padding left out. `loss` is the plain cross-entropy.
+
+    `flip`: the figures of the mean answer to each picture and its mirror image, where that was asked for. `classes`:
+    class by class, where that was.
+    """
 
     top1: float
     top5: float
@@ -45,15 +63,20 @@ class EvalResult:
     correct1: int
     correct5: int
     seconds: float
+    flip: Figures | None = None
+    classes: ClassFigures | None = None
 
 
 class Evaluator:
-    """A validation set that stays open: its workers live on from one evaluation to the next.
+    """A validation set that stays open, with its workers or on the device, from one evaluation to the next.
 
+    Every rank makes the same number of steps, and has in each its share of the rows.
     Raises: EvaluationError: the number of samples is unknown, so that "exactly once" cannot be checked.
     """
 
-    def __init__(self, dataset: Dataset, config: TrainConfig, *, numerics: Numerics, num_classes: int) -> None:
+    def __init__(
+        self, dataset: Dataset, config: TrainConfig, *, numerics: Numerics, num_classes: int, ranks: Ranks | None = None
+    ) -> None:
         if dataset.counts is None:
             raise EvaluationError(
                 f"{dataset.urls[0]}: the number of samples is unknown (no index, no manifest), so no exact evaluation "
@@ -61,12 +84,14 @@ class Evaluator:
             )
         require_label_range(dataset, num_classes=num_classes)
         self._name, self._num_samples = dataset.urls[0], sum(dataset.counts)
-        self._numerics, self._num_classes = numerics, num_classes
+        self._numerics, self._num_classes, self._config = numerics, num_classes, config.eval
+        self._normalize = Normalizer(channels_last=numerics.channels_last)
+        self._ranks = ranks or Ranks()
         self._loader = TorchLoader(
             dataset,
             LoaderConfig(
                 batch_size=config.data.batch_size,
-                image_size=config.model.image_size,
+                image_size=config.eval.image_size or config.model.image_size,
                 shuffle=False,
                 tail="pad",
                 num_workers=config.data.num_workers,
@@ -76,7 +101,11 @@ class Evaluator:
                 on_error=config.data.on_error,
                 max_skipped=1.0,
             ),
+            rank=self._ranks.place.rank,
+            world_size=self._ranks.world_size,
         )
+        self._keeps = self._is_kept()
+        self._kept: list[_Rows] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -85,45 +114,93 @@ class Evaluator:
         self.close()
 
     def run(
-        self, model: nn.Module, *, progress: Progress = silent, stop: StopRequest | None = None
+        self, model: nn.Module, *, progress: Progress = silent, must_stop: Callable[[], bool] | None = None
     ) -> EvalResult | None:
-        """Return the figures of a model on its device, or None where `stop` was asked for in the middle.
+        """Return the figures of a model on its device, the same on every rank.
 
-        Raises: EvaluationError: not every sample was counted exactly once.
+        Args: must_stop: asked after each step, with the same answer on all ranks; where it is true, None is returned.
+        Raises: EvaluationError: not every sample was counted exactly once. PeerError: the same, where the first tells.
         """
         begin = told = time.perf_counter()
-        totals = Totals(device=self._numerics.device)
+        num_classes = self._num_classes if self._config.classes else None
+        totals = Totals(device=self._numerics.device, num_classes=num_classes)
+        mirrored = Totals(device=self._numerics.device) if self._config.flip else None
         was_training = model.training
         model.eval()
         try:
             with torch.inference_mode():
-                for batch in self._loader:
-                    moved = to_device(batch, numerics=self._numerics, num_classes=self._num_classes)
-                    with self._numerics.autocast():
-                        logits_NK = model(moved.images)
-                    totals.add(logits_NK.float(), moved.labels, weights_N=moved.weights)
-                    if stop is not None and stop.signal is not None:
+                for rows in self._rows():
+                    images = self._normalize(rows.images)
+                    logits_NK = self._answer(model, images)
+                    totals.add(logits_NK, rows.labels, weights_N=rows.weights)
+                    if mirrored is not None:
+                        both_NK = (logits_NK + self._answer(model, images.flip(3))) / 2
+                        mirrored.add(both_NK, rows.labels, weights_N=rows.weights)
+                    if must_stop is not None and must_stop():
                         return None
                     if time.perf_counter() - told > _PROGRESS_S:
                         told = time.perf_counter()
-                        progress(ValProgress(count=batch.position, total=self._num_samples))
+                        progress(ValProgress(count=rows.position, total=self._num_samples))
         finally:
             model.train(was_training)
-        return self._result(totals, seconds=time.perf_counter() - begin)
+        for sums in filter(None, (totals, mirrored)):
+            sums.reduce(self._ranks.sum_)
+        return self._result(totals, mirrored, seconds=time.perf_counter() - begin)
 
     def close(self) -> None:
         """End the workers."""
         self._loader.close()
 
-    def _result(self, totals: Totals, *, seconds: float) -> EvalResult:
+    def _answer(self, model: nn.Module, images: Tensor) -> Tensor:
+        with self._numerics.autocast():
+            logits_NK: Tensor = model(images)
+        return logits_NK.float()
+
+    def _rows(self) -> Iterator[_Rows]:
+        """Hand out this rank's rows: from the device once they are all there, else from the workers."""
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept: list[_Rows] = []
+        for batch in self._loader:
+            require_labels(batch.labels, num_classes=self._num_classes, keys=batch.keys)
+            images, labels, weights = (
+                move_to(part, self._numerics.device) for part in (batch.images, batch.labels, batch.weights)
+            )
+            rows = _Rows(images=images, labels=labels, weights=weights, position=batch.position)
+            if self._keeps:
+                kept.append(rows)
+            yield rows
+        account = self._loader.account
+        # What could not be delivered may be there the next time.
+        if self._keeps and account is not None and not account.replaced and not account.lost_shards:
+            self._kept = kept
+            self._loader.close()
+
+    def _is_kept(self) -> bool:
+        """Return whether the pictures may stay on the device."""
+        if self._config.cache != "auto":
+            return self._config.cache == "on"
+        if self._numerics.device.type != "cuda":
+            return False
+        free_bytes, _ = torch.cuda.mem_get_info(self._numerics.device)
+        loader = self._loader
+        wanted_bytes = len(loader) * loader.config.batch_size * loader.config.image_size**2 * 3
+        return wanted_bytes < free_bytes * _CACHE_SHARE
+
+    def _result(self, totals: Totals, mirrored: Totals | None, *, seconds: float) -> EvalResult:
         loss, correct1, correct5, count = totals.read()
         expected, account = self._num_samples, self._loader.account
         lost = () if account is None else account.lost_shards
+        # A shard that is lost to one rank is lost to all: the list is made when the dataset is opened.
         if count != expected or lost:
-            missing = "" if account is None else f" {account}; first {_first_causes(account)}."
-            raise EvaluationError(
-                f"{self._name}: {count:.0f} samples were counted, the dataset has {expected}. No figure is given."
-                f"{missing}"
+            accounts = self._ranks.gather_objects(None if account is None else (str(account), _first_causes(account)))
+            missing = "".join(f" {text}; first {causes}." for text, causes in filter(None, accounts) if causes)
+            raise self._ranks.agreed(
+                EvaluationError(
+                    f"{self._name}: {count:.0f} samples were counted, the dataset has {expected}. No figure is given."
+                    f"{missing}"
+                )
             )
         return EvalResult(
             top1=correct1 / count,
@@ -133,7 +210,24 @@ class Evaluator:
             correct1=int(correct1),
             correct5=int(correct5),
             seconds=seconds,
+            flip=None if mirrored is None else _figures(mirrored),
+            classes=totals.classes(),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Rows:
+    """Rows on the device: images uint8 (N, H, W, 3), labels, weights; and how many samples are done after them."""
+
+    images: Tensor
+    labels: Tensor
+    weights: Tensor
+    position: int
+
+
+def _figures(totals: Totals) -> Figures:
+    loss, correct1, correct5, count = totals.read()
+    return Figures(top1=correct1 / count, top5=correct5 / count, loss=loss / count)
 
 
 def _first_causes(account: EpochAccount) -> str:
@@ -146,37 +240,48 @@ def evaluate_checkpoint(
     *,
     overrides: TrainConfig | None = None,
     progress: Progress = silent,
+    place: Rank | None = None,
 ) -> EvalResult:
     """Return the figures of a checkpoint (a file, or a run folder's newest) on a dataset, as validation gave them.
 
-    Args: overrides: its `data` and `runtime` replace the checkpoint's; None keeps those of the run, but no leave to run
-        commands: a checkpoint may come from anywhere.
-    Raises: CheckpointError, DataMismatchError, EvaluationError, and wdsloader's errors.
+    Args: overrides: its `data`, `eval` and `runtime` replace the checkpoint's; None keeps those of the run, but
+        no leave to run commands: a checkpoint may come from anywhere.  place: of several ranks, which this process is;
+        each calls this.
+    Raises: CheckpointError, DataMismatchError, EvaluationError, and wdsloader's errors. PeerError: another rank failed.
     """
-    path, content = find_checkpoint(checkpoint)
-    identity, config = identity_of(content, path=path), config_of(content)
-    if overrides is not None:
-        config = replace(config, data=overrides.data, runtime=overrides.runtime)
-    allow_commands = overrides is not None and overrides.data.allow_commands
-    numerics = Numerics.of(config.runtime)
-    model = build_model(identity.model, num_classes=identity.num_classes, seed=0)
-    try:
-        model.load_state_dict(content["model"])
-    except RuntimeError as error:
-        raise CheckpointError(f"{path}: does not fit the model {identity.model}: {error}") from error
-    with (
-        global_switches(numerics, threads=config.runtime.threads),
-        open_dataset(
-            urls,
-            cache=config.data.cache(),
-            allow_commands=allow_commands,
-            exact=True,
-            on_error=config.data.on_error,
-        ) as dataset,
-    ):
-        require_same_classes(identity.classes, dataset.classes, names=(str(path), dataset.urls[0]))
-        with Evaluator(dataset, config, numerics=numerics, num_classes=identity.num_classes) as evaluator:
-            result = evaluator.run(numerics.place(model), progress=progress)
+    place = place or Rank()
+    with open_ranks(place) as ranks:
+        start = find_start(checkpoint, run_dir=None, ranks=ranks)
+        if start is None:
+            raise CheckpointError(f"{checkpoint}: there is no such checkpoint.")
+        identity, config = start.identity, config_of(start.content)
+        overrides = ranks.from_first(overrides)
+        if overrides is not None:
+            config = replace(config, data=overrides.data, eval=overrides.eval, runtime=overrides.runtime)
+        allow_commands = overrides is not None and overrides.data.allow_commands
+        numerics = Numerics.of(config.runtime, local_rank=place.local_rank)
+        model = build_model(identity.model, num_classes=identity.num_classes, seed=0, antialias=config.model.antialias)
+        try:
+            average = start.content.get("ema") if config.eval.weights != "model" else None
+            model.load_state_dict(average or start.content["model"])
+        except RuntimeError as error:
+            raise CheckpointError(f"{start.path}: does not fit the model {identity.model}: {error}") from error
+        with global_switches(numerics, threads=config.runtime.threads), ExitStack() as stack:
+            with ranks.in_turn():
+                dataset = stack.enter_context(
+                    open_dataset(
+                        urls,
+                        cache=config.data.cache(),
+                        allow_commands=allow_commands,
+                        exact=True,
+                        on_error=config.data.on_error,
+                    )
+                )
+            require_same_classes(identity.classes, dataset.classes, names=(str(start.path), dataset.urls[0]))
+            evaluator = stack.enter_context(
+                Evaluator(dataset, config, numerics=numerics, num_classes=identity.num_classes, ranks=ranks)
+            )
+            result = evaluator.run(numerics.place(model), progress=progress if ranks.is_first else silent)
     if result is None:
         raise EvaluationError(f"{urls[0]}: the evaluation was stopped.")
     return result

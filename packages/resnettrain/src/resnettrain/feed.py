@@ -1,14 +1,14 @@
 """Batches of a dataset, or of the source's own pipeline, as device batches. The position travels with the batch.
 
-Owns the way from host to device; the order is wdsloader's. Labels are checked here, on the host, where looking is free:
-on a device a wrong one is a crash without a name.
+The order is wdsloader's; the way to the device is `ring.py`. Labels are checked here, on the host, where looking is
+free: on a device a wrong one is a crash without a name.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -16,20 +16,23 @@ from torch import Tensor
 
 from resnettrain.config import TrainConfig
 from resnettrain.errors import DataMismatchError
-from resnettrain.gpu_augment import normalize
 from resnettrain.numerics import Numerics
+from resnettrain.rank import Rank
+from resnettrain.ring import DeviceRing
+from resnettrain.schedule import resolution_at
 from wdsloader import AugmentConfig as CropConfig
 from wdsloader import Batch, Dataset, LoaderConfig, NoLengthError, SourceConfig, TorchLoader, source_loader
 
-__all__ = ["DeviceBatch", "Feed", "LanesFeed", "SourceFeed", "to_device"]
+__all__ = ["DeviceBatch", "Feed", "LanesFeed", "SourceFeed", "move_to", "require_labels"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceBatch:
-    """One batch on the device.
+    """One batch on the device; its tensors are good until the next batch is asked for.
 
-    `images` float32 normalized (N, 3, H, W), `labels` int64 (N,), `weights` float32 (N,): 0 masks a row out.
-    `size` is what the batch adds to the samples consumed; `state` the data position after it, None where there is none.
+    `images` uint8 (N, H, W, 3), or float32 normalized (N, 3, H, W) from the source's pipeline; `labels` int64 (N,),
+    `weights` float32 (N,): 0 masks a row out.
+    `size` is its number of rows, masked ones included; `state` the data position after it, None where there is none.
     """
 
     images: Tensor
@@ -64,7 +67,7 @@ class Feed(Protocol):
 
 
 class LanesFeed:
-    """Training batches in wdsloader's exact order, from a position on."""
+    """Training batches in wdsloader's exact order, from a position on; each epoch in its own size of pictures."""
 
     def __init__(
         self,
@@ -73,42 +76,72 @@ class LanesFeed:
         *,
         numerics: Numerics,
         num_classes: int,
+        place: Rank,
         state: dict[str, Any] | None,
     ) -> None:
         augment = config.augment
-        self._loader = TorchLoader(
-            dataset,
-            LoaderConfig(
-                batch_size=config.data.batch_size,
-                image_size=config.model.image_size,
-                seed=config.seed,
-                shuffle=True,
-                tail="drop",
-                num_workers=config.data.num_workers,
-                lanes=config.data.lanes,
-                augment=CropConfig(scale=augment.scale, ratio=augment.ratio, flip=augment.flip),
-                exact=config.data.exact,
-                on_error=config.data.on_error,
-                max_skipped=config.data.max_skipped,
-            ),
+        self._dataset, self._config, self._num_classes = dataset, config, num_classes
+        self._settings = LoaderConfig(
+            batch_size=config.data.batch_size,
+            image_size=resolution_at(_epoch_of(state), config=config),
+            seed=config.seed,
+            shuffle=True,
+            tail="drop",
+            num_workers=config.data.num_workers,
+            lanes=config.data.lanes,
+            augment=CropConfig(scale=augment.scale, ratio=augment.ratio, flip=augment.flip),
+            exact=config.data.exact,
+            on_error=config.data.on_error,
+            max_skipped=config.data.max_skipped,
+            pin_memory=numerics.device.type == "cuda",
         )
+        self._place = place
+        self._loader = self._open()
+        self._ring = DeviceRing(numerics.device)
         self.skipped: Counter[str] = Counter()
-        self._numerics, self._num_classes = numerics, num_classes
         try:
             self.epoch_batches: int | None = len(self._loader)
         except NoLengthError:
             self.epoch_batches = None
         self.epoch_samples = config.schedule.epoch_samples
         if self.epoch_batches is not None:
-            self.epoch_samples = self.epoch_batches * config.data.batch_size
+            self.epoch_samples = self.epoch_batches * config.data.batch_size * place.world_size
         if state is not None:
             self._loader.load_state_dict(state)
 
     def epoch(self) -> Iterator[DeviceBatch]:
         """Hand out the rest of the current epoch; the next call begins the next one."""
+        self._resize()
+        for batch, moved in self._ring.stream(self._checked()):
+            images, labels, weights = moved
+            yield DeviceBatch(
+                images=images,
+                labels=labels,
+                weights=weights,
+                keys=batch.keys,
+                size=len(batch.labels),
+                state=dict(batch.state),
+            )
+
+    def _checked(self) -> Iterator[tuple[Batch, list[Tensor]]]:
         for batch in self._loader:
             self.skipped.update(fault.label for fault in batch.faults)
-            yield to_device(batch, numerics=self._numerics, num_classes=self._num_classes)
+            require_labels(batch.labels, num_classes=self._num_classes, keys=batch.keys)
+            yield batch, [batch.images, batch.labels, batch.weights]
+
+    def _resize(self) -> None:
+        """Open the loader anew where this epoch has another size of pictures: at the same position."""
+        position = self._loader.state_dict()
+        size = resolution_at(_epoch_of(position), config=self._config)
+        if size != self._settings.image_size:
+            self._loader.close()
+            self._settings = replace(self._settings, image_size=size)
+            self._loader = self._open()
+            self._loader.load_state_dict(position)
+
+    def _open(self) -> TorchLoader:
+        place = self._place
+        return TorchLoader(self._dataset, self._settings, rank=place.rank, world_size=place.world_size)
 
     def position(self) -> dict[str, Any] | None:
         """Return the data position behind the last batch handed out."""
@@ -127,28 +160,26 @@ class SourceFeed:
             urls=config.data.urls,
             cache_dir=config.data.cache_dir,
             batch_size=config.data.batch_size,
-            num_workers=config.data.num_workers,
             image_size=config.model.image_size,
         )
+        if config.data.num_workers is not None:
+            source = replace(source, num_workers=config.data.num_workers)
         self._loader = source_loader(source)
+        self._ring = DeviceRing(numerics.device)
         self.skipped: Counter[str] = Counter()
-        self._numerics, self._num_classes = numerics, num_classes
+        self._num_classes = num_classes
         self.epoch_batches: int | None = source.epoch_batches
         self.epoch_samples: int | None = source.epoch_batches * source.batch_size
 
     def epoch(self) -> Iterator[DeviceBatch]:
         """Hand out one epoch of the source."""
-        device = self._numerics.device
+        for size, (images, labels, weights) in self._ring.stream(self._checked()):
+            yield DeviceBatch(images=images, labels=labels, weights=weights, keys=(), size=size, state=None)
+
+    def _checked(self) -> Iterator[tuple[int, list[Tensor]]]:
         for images, labels in self._loader:
             require_labels(labels, num_classes=self._num_classes, keys=())
-            yield DeviceBatch(
-                images=_move(images, device),
-                labels=_move(labels, device),
-                weights=torch.ones(len(labels), device=device),
-                keys=(),
-                size=len(labels),
-                state=None,
-            )
+            yield len(labels), [images, labels, torch.ones(len(labels))]
 
     def position(self) -> dict[str, Any] | None:
         """Return None: what is drawn with replacement has no position."""
@@ -156,23 +187,6 @@ class SourceFeed:
 
     def close(self) -> None:
         """Leave the workers to webdataset, which ends them with the iterator."""
-
-
-def to_device(batch: Batch, *, numerics: Numerics, num_classes: int) -> DeviceBatch:
-    """Return a host batch on the device, normalized.
-
-    Raises: DataMismatchError: a label outside 0..num_classes-1, naming its key.
-    """
-    require_labels(batch.labels, num_classes=num_classes, keys=batch.keys)
-    images, labels, weights = (_move(part, numerics.device) for part in (batch.images, batch.labels, batch.weights))
-    return DeviceBatch(
-        images=normalize(images, channels_last=numerics.channels_last),
-        labels=labels,
-        weights=weights,
-        keys=batch.keys,
-        size=len(batch.labels),
-        state=dict(batch.state),
-    )
 
 
 def require_labels(labels_N: Tensor, *, num_classes: int, keys: tuple[str | None, ...]) -> None:
@@ -190,7 +204,14 @@ def require_labels(labels_N: Tensor, *, num_classes: int, keys: tuple[str | None
         )
 
 
-def _move(tensor: Tensor, device: torch.device) -> Tensor:
+def _epoch_of(position: Mapping[str, Any] | None) -> int:
+    # What else is wrong with a position, the loader says.
+    epoch = None if position is None else position.get("epoch")
+    return epoch if isinstance(epoch, int) else 0
+
+
+def move_to(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a host tensor on the device."""
     # From pinned memory the copy waits for nothing; from any other it waits for the device, and would count as waiting
     # for data.
     if device.type == "cuda":

@@ -8,37 +8,40 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["Meter", "Totals", "Window", "weighted_loss"]
+__all__ = ["ClassFigures", "Meter", "Totals", "Window", "hits"]
 
 _Item = TypeVar("_Item")
 
 
-def weighted_loss(logits_NK: Tensor, labels_N: Tensor, *, weights_N: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Return the mean cross-entropy over rows, each counted by its weight; 0 where no row counts."""
-    losses_N = functional.cross_entropy(logits_NK, labels_N, reduction="none", label_smoothing=label_smoothing)
-    return (losses_N * weights_N).sum() / weights_N.sum().clamp(min=1.0)
+def hits(logits_NK: Tensor, labels_N: Tensor) -> Tensor:
+    """Return 1 for every row whose best class is its label, else 0: float32 (N,)."""
+    return (logits_NK.argmax(dim=1) == labels_N).to(torch.float32)
 
 
 class Window:
-    """Loss and accuracy of the last steps, as device scalars."""
+    """Loss and accuracy of the last steps, as device scalars.
 
-    def __init__(self, num_steps: int) -> None:
+    Args: mean: averages a tensor over all ranks, in place, so that the figures are of the whole batch.
+    """
+
+    def __init__(self, num_steps: int, *, mean: Callable[[Tensor], Tensor] | None = None) -> None:
         self._steps: deque[Tensor] = deque(maxlen=num_steps)
+        self._mean = mean
 
     def __len__(self) -> int:
         return len(self._steps)
 
-    def add(self, loss: Tensor, *, logits_NK: Tensor, labels_N: Tensor, weights_N: Tensor) -> None:
+    def add(self, loss: Tensor, *, top1: Tensor) -> None:
         """Keep one step's loss and its share of right answers among the rows that count."""
-        hits_N = (logits_NK.argmax(dim=1) == labels_N).to(torch.float32)
-        top1 = (hits_N * weights_N).sum() / weights_N.sum().clamp(min=1.0)
-        self._steps.append(torch.stack([loss.detach().to(torch.float64), top1.to(torch.float64)]))
+        figures_2 = torch.stack([loss.detach().to(torch.float64), top1.to(torch.float64)])
+        self._steps.append(figures_2 if self._mean is None else self._mean(figures_2))
 
     def means(self) -> tuple[float, float]:
         """Return (loss, top-1), the means over the steps kept. Waits for the device."""
@@ -55,10 +58,17 @@ class Window:
 
 
 class Totals:
-    """Sums over an evaluation: loss, right at 1, right at 5, count. float64 on the device, one read at the end."""
+    """Sums over an evaluation: loss, right at 1, right at 5, count. float64 on the device, one read at the end.
 
-    def __init__(self, *, device: torch.device) -> None:
+    Args: num_classes: also count, for every class, what its samples were taken for.
+    """
+
+    def __init__(self, *, device: torch.device, num_classes: int | None = None) -> None:
         self._sums_4 = torch.zeros(4, dtype=torch.float64, device=device)
+        self._confusion_KK = self._correct5_K = None
+        if num_classes is not None:
+            self._confusion_KK = torch.zeros(num_classes, num_classes, dtype=torch.int64, device=device)
+            self._correct5_K = torch.zeros(num_classes, dtype=torch.int64, device=device)
 
     def add(self, logits_NK: Tensor, labels_N: Tensor, *, weights_N: Tensor) -> None:
         """Add a batch; rows of weight 0 add nothing, whatever is in them."""
@@ -68,11 +78,50 @@ class Totals:
         rows_4N = torch.stack([losses_N, hits_Nk[:, 0].float(), hits_Nk.any(dim=1).float(), torch.ones_like(losses_N)])
         # where and not a product: a padding row's loss may be infinite.
         self._sums_4 += torch.where(weights_N > 0, rows_4N * weights_N, 0.0).to(self._sums_4.dtype).sum(dim=1)
+        if self._confusion_KK is not None and self._correct5_K is not None:
+            counted_N = (weights_N > 0).to(torch.int64)
+            pairs_N = labels_N * len(self._confusion_KK) + best_Nk[:, 0]
+            self._confusion_KK.view(-1).index_add_(0, pairs_N, counted_N)
+            self._correct5_K.index_add_(0, labels_N, counted_N * hits_Nk.any(dim=1))
+
+    def reduce(self, sum_: Callable[[Tensor], Tensor]) -> None:
+        """Add up the sums of all ranks, each in place."""
+        for sums in (self._sums_4, self._confusion_KK, self._correct5_K):
+            if sums is not None:
+                sum_(sums)
 
     def read(self) -> tuple[float, float, float, float]:
         """Return (loss sum, right at 1, right at 5, count). Waits for the device."""
         loss, correct1, correct5, count = self._sums_4.tolist()
         return loss, correct1, correct5, count
+
+    def classes(self) -> ClassFigures | None:
+        """Return the figures of each class where they were asked for. Waits for the device."""
+        if self._confusion_KK is None or self._correct5_K is None:
+            return None
+        return ClassFigures(confusion=self._confusion_KK.cpu(), correct5=self._correct5_K.cpu())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClassFigures:
+    """What the samples of each class were taken for.
+
+    `confusion`: int64 (K, K), how many samples of the class of the row were taken for that of the column.
+    `correct5`: int64 (K,), of how many samples the class was among the five likeliest.
+    """
+
+    confusion: Tensor
+    correct5: Tensor
+
+    @property
+    def counts(self) -> Tensor:
+        """Return the number of samples of each class, int64 (K,)."""
+        return self.confusion.sum(dim=1)
+
+    @property
+    def correct1(self) -> Tensor:
+        """Return how many of them were taken for what they are, int64 (K,)."""
+        return self.confusion.diagonal()
 
 
 class Meter:

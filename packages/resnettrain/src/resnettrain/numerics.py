@@ -13,6 +13,8 @@ from resnettrain.errors import ConfigError
 
 __all__ = ["Numerics", "global_switches"]
 
+_HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numerics:
@@ -24,12 +26,13 @@ class Numerics:
     deterministic: bool
 
     @classmethod
-    def of(cls, runtime: RuntimeConfig) -> Numerics:
+    def of(cls, runtime: RuntimeConfig, *, local_rank: int = 0) -> Numerics:
         """Work out "auto" and None: CUDA where there is one, bf16 and channels_last there, deterministic on the CPU.
 
+        Args: local_rank: of the CUDA devices of a host each rank takes the one of its number, unless one is named.
         Raises: ConfigError: a device that torch does not know or does not find.
         """
-        device = _device(runtime.device)
+        device = _device(runtime.device, local_rank=local_rank)
         on_cuda = device.type == "cuda"
         return cls(
             device=device,
@@ -40,9 +43,13 @@ class Numerics:
 
     def autocast(self) -> AbstractContextManager[object]:
         """Return the context of a forward pass."""
-        if self.precision == "bf16":
-            return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        if self.precision in _HALVES:
+            return torch.autocast(self.device.type, dtype=_HALVES[self.precision])
         return nullcontext()
+
+    def scaler(self) -> torch.amp.GradScaler | None:
+        """Return what keeps the gradients of fp16 from vanishing; None for precisions that need nothing of the kind."""
+        return torch.amp.GradScaler(self.device.type) if self.precision == "fp16" else None
 
     def place(self, model: torch.nn.Module) -> torch.nn.Module:
         """Move a model to the device, in the memory format of the run."""
@@ -57,21 +64,33 @@ def global_switches(numerics: Numerics, *, threads: int | None) -> Iterator[None
     was_warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     was_benchmark = torch.backends.cudnn.benchmark
     was_threads = torch.get_num_threads()
+    was_tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     try:
         torch.use_deterministic_algorithms(numerics.deterministic)
         torch.backends.cudnn.benchmark = not numerics.deterministic
+        # fp32 is what it says; beside half precisions, what is left in float32 can do with the tensor cores.
+        _allow_tf32(numerics.precision != "fp32", numerics.precision != "fp32")
         if threads is not None:
             torch.set_num_threads(threads)
         yield
     finally:
         torch.use_deterministic_algorithms(was_deterministic, warn_only=was_warn_only)
         torch.backends.cudnn.benchmark = was_benchmark
+        _allow_tf32(*was_tf32)
         torch.set_num_threads(was_threads)
 
 
-def _device(name: str) -> torch.device:
+def _allow_tf32(matmul: bool, convolutions: bool) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = matmul
+    torch.backends.cudnn.allow_tf32 = convolutions
+
+
+def _device(name: str, *, local_rank: int) -> torch.device:
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and torch.cuda.is_available():
+        # A launcher may show each rank one device alone.
+        name = f"cuda:{local_rank if torch.cuda.device_count() > 1 else 0}"
     try:
         device = torch.device(name)
     except RuntimeError:

@@ -22,7 +22,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
-    """A run begins or goes on. `total_samples` and `epoch_batches` are None where the length is unknown."""
+    """A run begins or goes on. `total_samples` and `epoch_batches` are None where the length is unknown.
+
+    `batch_size` is that of each of the `world_size` ranks.
+    """
 
     run_dir: Path
     recipe: str
@@ -32,6 +35,7 @@ class RunStarted:
     device: str
     precision: str
     batch_size: int
+    world_size: int
     epochs: int
     epoch_batches: int | None
     total_samples: int | None

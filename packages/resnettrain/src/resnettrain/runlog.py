@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from resnettrain.errors import RunFolderError
 from shardkit import write_atomically
@@ -45,18 +45,21 @@ def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
 class RunLog:
     """An open run folder. Lines reach the file as they are written.
 
-    Args: config_toml: kept as config.toml.  keep_lines: None for a new run; for one that goes on, how many lines its
-    checkpoint had seen: the rest are of work that is done again, and go.
+    Args: config_toml: kept as config.toml; None on a rank that knows the folder and writes nothing.  keep_lines: None
+    for a new run; for one that goes on, how many lines its checkpoint had seen: the rest are of work that is done
+    again, and go.
     Raises: RunFolderError: a new run in a folder that is not empty; a folder that cannot be written.
     """
 
-    def __init__(self, run_dir: Path, *, config_toml: str, keep_lines: int | None = None) -> None:
+    def __init__(self, run_dir: Path, *, config_toml: str | None, keep_lines: int | None = None) -> None:
+        self.run_dir, self.checkpoint_dir, self.num_lines = run_dir, run_dir / "checkpoints", 0
+        self._file: TextIO | None = None
+        if config_toml is None:
+            return
         if keep_lines is None and run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
             saved = any((run_dir / "checkpoints").glob("*.pt"))
             way_on = f"go on with --resume {run_dir}" if saved else "remove this one: it holds no checkpoint"
             raise RunFolderError(f"{run_dir}: is not empty. Name another run folder, or {way_on}.")
-        self.run_dir = run_dir
-        self.checkpoint_dir = run_dir / "checkpoints"
         path = run_dir / "metrics.jsonl"
         try:
             self.checkpoint_dir.mkdir(parents=True, exist_ok=True)
@@ -76,6 +79,8 @@ class RunLog:
 
     def write(self, kind: str, figures: Mapping[str, object]) -> None:
         """Append one record; a figure that JSON has no word for (NaN) becomes null."""
+        if self._file is None:
+            return
         record = {"schema_version": SCHEMA_VERSION, "kind": kind, **figures, "time": round(time.time(), 3)}
         self._file.write(json.dumps({key: _plain(value) for key, value in record.items()}, allow_nan=False) + "\n")
         self._file.flush()
@@ -83,7 +88,8 @@ class RunLog:
 
     def close(self) -> None:
         """Close the file; closing twice is no error."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
 
 def _plain(value: object) -> object:

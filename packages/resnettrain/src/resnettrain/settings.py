@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -48,11 +48,11 @@ def resolve_config(
     Raises: ConfigError: an unknown key, a wrong type, a value out of range.
     """
     values = _read_file(file) if file is not None else {}
-    config = with_overrides(with_values(_start(recipe_name, values, base=base), values), overrides)
-    for key, value in (flags or {}).items():
-        if value is not None:
-            config = with_values(config, _nested(key, value))
-    return config
+    start = _start(recipe_name, values, base=base)
+    said = [values, *map(_override, overrides)]
+    said += [_nested(key, value) for key, value in (flags or {}).items() if value is not None]
+    # All at once: of two settings that only fit each other, neither fits what was there before.
+    return with_values(start, _merged(said))
 
 
 def read_toml(path: Path) -> TrainConfig:
@@ -90,12 +90,7 @@ def with_overrides(config: TrainConfig, overrides: Sequence[str]) -> TrainConfig
 
     Raises: ConfigError: no '=', a value that is not TOML, an unknown key, a wrong type.
     """
-    for text in overrides:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"--set {text}: expected section.key=value, such as optim.lr=0.1.")
-        config = with_values(config, _nested(key.strip(), _override_value(key.strip(), value.strip())))
-    return config
+    return with_values(config, _merged(map(_override, overrides)))
 
 
 def with_values(config: _Config, values: Mapping[str, Any], *, where: str = "") -> _Config:
@@ -127,6 +122,24 @@ def _start(recipe_name: str | None, values: dict[str, Any], *, base: TrainConfig
     if said is not None and said != base.recipe:
         raise ConfigError(f"recipe: '{said}', but the run was begun with '{base.recipe}'; a resume keeps it.")
     return base
+
+
+def _override(text: str) -> dict[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {text}: expected section.key=value, such as optim.lr=0.1.")
+    return _nested(key.strip(), _override_value(key.strip(), value.strip()))
+
+
+def _merged(said: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return nested values laid over each other, the later ones on top."""
+    merged: dict[str, Any] = {}
+    for values in said:
+        for key, value in values.items():
+            below = merged.get(key)
+            deeper = isinstance(value, Mapping) and isinstance(below, dict)
+            merged[key] = _merged([cast("dict[str, Any]", below), value]) if deeper else value
+    return merged
 
 
 def _override_value(key: str, value: str) -> Any:

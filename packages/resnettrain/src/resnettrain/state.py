@@ -1,14 +1,15 @@
 """Where a run stands, and what of it goes into a checkpoint and comes back.
 
 A checkpoint is a dict of plain values and tensors: format, version, versions (of torch and Python), model, optimizer,
-rng, progress (samples, updates, epoch ...), loader (the data position), window (the last losses), identity (what must
-fit on resume), config, metrics_lines.
+ema and scaler (None where the run has none), ranks (how many, and what each has of its own: random numbers, statistics
+of batch normalization), progress (samples, updates, epoch ...), loader (the data position), window (the last losses),
+identity (what must fit on resume), config, metrics_lines.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,27 +20,34 @@ from torch import nn
 
 from resnettrain.checkpoint import find_checkpoint
 from resnettrain.config import TrainConfig
+from resnettrain.distributed import Ranks
+from resnettrain.ema import Ema
 from resnettrain.errors import CheckpointError
 from resnettrain.metrics import Window
+from resnettrain.norm_stats import set_norm_stats
+from resnettrain.rank import Rank
 from resnettrain.recipes import recipe
 from resnettrain.settings import to_mapping, with_values
 
 __all__ = [
     "FORMAT_VERSION",
     "Identity",
+    "Learner",
     "TrainState",
     "config_of",
     "identity_of",
     "pack_content",
+    "pack_ranks",
     "resume_config",
     "unpack_content",
+    "unpack_ranks",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _FORMAT = "resnettrain-checkpoint"
 # What every checkpoint has, and as what; `loader` is checked by the loader. And the counters in `progress`.
 _PARTS: dict[str, type] = {
-    "model": dict, "optimizer": dict, "rng": dict, "progress": dict, "loader": dict, "window": torch.Tensor,
+    "model": dict, "optimizer": dict, "ranks": dict, "progress": dict, "loader": dict, "window": torch.Tensor,
     "identity": dict, "config": dict, "metrics_lines": int,
 }  # fmt: skip
 _COUNTS = ("samples", "updates", "epoch", "batch", "reported")
@@ -52,9 +60,24 @@ class Identity:
     model: str
     num_classes: int
     image_size: int
-    batch_size: int
+    global_batch: int
     digest: str | None
     classes: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learner:
+    """What learns, saved and put back together. `model` is the bare module."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    ema: Ema | None
+    scaler: torch.amp.GradScaler | None
+
+    @property
+    def models(self) -> list[nn.Module]:
+        """Return the model and, where there is one, its average."""
+        return [self.model] if self.ema is None else [self.model, self.ema.module]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,11 +98,11 @@ class TrainState:
 
 
 def pack_content(
-    *, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainState, window: Window, identity: Identity,
-    config: TrainConfig, metrics_lines: int,
-) -> dict[str, Any]:  # fmt: skip
-    """Return the content of a checkpoint: plain values and tensors only, so that it loads with weights_only."""
-    progress, device = asdict(state), next(model.parameters()).device
+    learner: Learner, *, state: TrainState, window: Window, identity: Identity, config: TrainConfig, metrics_lines: int
+) -> dict[str, Any]:
+    """Return what all ranks have in common of a checkpoint: plain values and tensors, so that it loads weights_only."""
+    model, ema, scaler = learner.model, learner.ema, learner.scaler
+    progress = asdict(state)
     loader = progress.pop("loader")
     return {
         "format": _FORMAT,
@@ -90,12 +113,9 @@ def pack_content(
             "torchvision": str(torchvision.__version__),
         },
         "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "rng": {
-            "torch": torch.get_rng_state(),
-            # Of the run's device alone: to ask the others would open each of them.
-            "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
-        },
+        "optimizer": learner.optimizer.state_dict(),
+        "ema": ema.module.state_dict() if ema is not None else None,
+        "scaler": scaler.state_dict() if scaler is not None else None,
         "progress": progress,
         "loader": loader,
         "window": window.state(),
@@ -105,28 +125,52 @@ def pack_content(
     }
 
 
-def unpack_content(
-    content: Mapping[str, Any],
-    *,
-    path: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    window: Window,
-    device: torch.device,
-) -> TrainState:
-    """Put a checkpoint's content into the parts of a run, torch's RNGs included; return where the run stands.
+def pack_ranks(models: Sequence[nn.Module], norms_Rn: torch.Tensor, *, ranks: Ranks) -> dict[str, Any]:
+    """Return what each rank has of its own, on all of them: states of torch's RNGs, and the statistics handed in."""
+    device = next(models[0].parameters()).device
+    # Of the run's device alone: to ask the others would open each of them.
+    cuda = ranks.gather(torch.cuda.get_rng_state(device)) if device.type == "cuda" else None
+    return {
+        "world_size": ranks.world_size,
+        "torch": ranks.gather(torch.get_rng_state()),
+        "cuda": cuda,
+        # Of one rank they are those of the model.
+        "norms": None if ranks.is_alone else norms_Rn,
+    }
 
+
+def unpack_ranks(content: Mapping[str, Any], *, models: Sequence[nn.Module], place: Rank) -> None:
+    """Put back what this rank had of its own. On another number of ranks the common statistics stay, and a rank that
+    is new keeps the random numbers it begins with.
+    """  # fmt: skip
+    saved, device = content["ranks"], next(models[0].parameters()).device
+    if place.rank < saved["world_size"]:
+        # A copy: torch reads a state from where its memory begins, not from where a row does.
+        torch.set_rng_state(saved["torch"][place.rank].clone())
+        if device.type == "cuda" and saved["cuda"] is not None:
+            torch.cuda.set_rng_state(saved["cuda"][place.rank].clone(), device)
+    if saved["norms"] is not None and place.world_size == saved["world_size"]:
+        set_norm_stats(models, saved["norms"][place.rank])
+
+
+def unpack_content(
+    content: Mapping[str, Any], *, path: Path, learner: Learner, window: Window, device: torch.device
+) -> TrainState:
+    """Put what all ranks have in common into the parts of a run; return where the run stands.
+
+    An average that the checkpoint does not have begins with its weights.
     Raises: CheckpointError: weights or optimizer state of another shape.
     """
     try:
-        model.load_state_dict(content["model"])
-        optimizer.load_state_dict(content["optimizer"])
+        learner.model.load_state_dict(content["model"])
+        learner.optimizer.load_state_dict(content["optimizer"])
+        if learner.ema is not None:
+            learner.ema.module.load_state_dict(content.get("ema") or content["model"])
+        if learner.scaler is not None and content.get("scaler") is not None:
+            learner.scaler.load_state_dict(content["scaler"])
     except (RuntimeError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path}: does not fit the model or the optimizer: {error}") from error
     window.load(content["window"], device=device)
-    torch.set_rng_state(content["rng"]["torch"])
-    if device.type == "cuda" and content["rng"]["cuda"] is not None:
-        torch.cuda.set_rng_state(content["rng"]["cuda"], device)
     return TrainState(**content["progress"], loader=content["loader"])
 
 
@@ -156,12 +200,21 @@ def _require_parts(content: Mapping[str, Any], *, path: Path) -> None:
             bad.append("progress")
         if identity.keys() != {field.name for field in fields(Identity)}:
             bad.append("identity")
-        if not isinstance(content["rng"].get("torch"), torch.Tensor) or "cuda" not in content["rng"]:
-            bad.append("rng")
+        if not _is_whole(content["ranks"]):
+            bad.append("ranks")
         if not isinstance(content["config"].get("recipe"), str):
             bad.append("config")
     if bad:
         raise CheckpointError(f"{path}: damaged: {', '.join(bad)} in it is missing or not what a run writes.")
+
+
+def _is_whole(ranks: Mapping[str, Any]) -> bool:
+    """Tell whether there is something for each of the ranks."""
+    size = ranks.get("world_size")
+    if type(size) is not int or ranks.keys() != {"world_size", "torch", "cuda", "norms"}:
+        return False
+    parts = [ranks["torch"], *(part for part in (ranks["cuda"], ranks["norms"]) if part is not None)]
+    return all(isinstance(part, torch.Tensor) and part.ndim == 2 and len(part) == size for part in parts)
 
 
 def config_of(content: Mapping[str, Any]) -> TrainConfig:

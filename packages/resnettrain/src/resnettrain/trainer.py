@@ -12,26 +12,37 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from torch import nn
+
 from resnettrain.config import TrainConfig
+from resnettrain.distributed import open_ranks
 from resnettrain.errors import DataMismatchError, EvaluationError
 from resnettrain.evaluate import EvalResult
-from resnettrain.metrics import weighted_loss
+from resnettrain.garbage import Collector
+from resnettrain.memory import memory_in_words
+from resnettrain.norm_stats import averaged
 from resnettrain.numerics import Numerics, global_switches
+from resnettrain.opening import open_run
 from resnettrain.progress import Progress, RunEnded, TrainReport, ValReport, silent
-from resnettrain.run import Run, open_run
+from resnettrain.rank import Rank
+from resnettrain.resume import Resume
+from resnettrain.run import Run
 from resnettrain.schedule import lr_at
-from resnettrain.stop import StopRequest
+from resnettrain.stop import TIME_IS_UP, StopRequest
 
 __all__ = ["Outcome", "TrainResult", "train"]
 
 log = logging.getLogger(__name__)
 
 Outcome = Literal["completed", "capped", "interrupted"]
+# How a run ends, and the signal that ended it.
+_Ending = tuple[Outcome, int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainResult:
-    """How a run ended. "capped": `max_samples` or `max_updates` ended it; "interrupted": `signal` did, work is saved.
+    """How a run ended. "capped": `max_samples`, `max_updates` or `max_hours` ended it; "interrupted": `signal` did.
+    In either case the work is saved.
 
     `loss` and `top1` are the means of the last steps, None before the first; `val` is the last validation. `seconds`
     counts from when the run was open; of it `wait_s`, `val_s` and `save_s` went to data, validation and checkpoints.
@@ -56,57 +67,58 @@ class TrainResult:
     images_per_s: float
 
 
-def train(config: TrainConfig, *, progress: Progress = silent, resume: Path | None = None) -> TrainResult:
+def train(
+    config: TrainConfig, *, progress: Progress = silent, resume: Resume = None, place: Rank | None = None
+) -> TrainResult:
     """Train a model as the settings say, or go on where a checkpoint stands.
 
-    Args: resume: a checkpoint file or a run folder.
+    Args: resume: a checkpoint file, a run folder, or "auto": the newest checkpoint in `config.run_dir`, if there is
+    one.  place: of several ranks, which this process is; each calls this, and the first one's settings hold for all.
+    That one alone writes and tells.
     Raises: ConfigError, DataMismatchError, CheckpointError, RunFolderError, EvaluationError: refused before the first
-    step. NonFiniteLossError: the loss became NaN or infinite. And wdsloader's errors.
+    step. NonFiniteLossError: the loss became NaN or infinite. CheckpointError: one could not be written.
+    OutOfMemoryError. PeerError: another rank failed. And wdsloader's errors.
     """
-    with (
-        StopRequest() as stop,
-        global_switches(Numerics.of(config.runtime), threads=config.runtime.threads),
-        open_run(config, progress=progress, stop=stop, resume=resume) as run,
-    ):
-        begin = run.meter.now()
-        try:
-            outcome = _loop(run)
-        except KeyboardInterrupt:
-            log.warning("stopped at once, without a checkpoint of this moment")
-            outcome = "interrupted"
-        number = stop.signal or (signal.SIGINT if outcome == "interrupted" else None)
-        return _end(run, outcome, number=number, seconds=run.meter.now() - begin)
+    place = place or Rank()
+    with open_ranks(place) as ranks, StopRequest() as stop:
+        config = ranks.from_first(config)
+        with (
+            global_switches(Numerics.of(config.runtime, local_rank=place.local_rank), threads=config.runtime.threads),
+            open_run(config, progress=progress, stop=stop, resume=resume, ranks=ranks) as run,
+            memory_in_words(run.config.data, model=run.model),
+            Collector(every=config.runtime.gc_every) as collector,
+        ):
+            begin = run.meter.now()
+            number: int | None = None
+            try:
+                outcome, number = _loop(run, collector=collector)
+                run.agreement.close()
+            except KeyboardInterrupt:
+                if not ranks.is_alone:
+                    raise
+                log.warning("stopped at once, without a checkpoint of this moment")
+                outcome, number = "interrupted", stop.signal or signal.SIGINT
+            return _end(run, outcome, number=number, seconds=run.meter.now() - begin)
 
 
-def _loop(run: Run) -> Outcome:
-    """Run epochs until the last one, a cap or a signal."""
-    config, state, model, optimizer = run.config, run.state, run.model, run.optimizer
+def _loop(run: Run, *, collector: Collector) -> _Ending:
+    """Run epochs until the last one, a cap or a signal; return how it ended, and the signal."""
+    config, state = run.config, run.state
     ending = _ending(run)
     while ending is None and state.epoch < config.schedule.epochs:
-        model.train()
+        run.step.train()
         for batch in run.meter.waiting(run.rest_of_epoch()):
             report_due = run.meter.due()
             lr = lr_at(state.samples, schedule=run.schedule)
-            for group in optimizer.param_groups:
-                group["lr"] = lr
-
-            with run.numerics.autocast():
-                logits_NK = model(batch.images).float()
-            smoothing = config.loss.label_smoothing
-            loss = weighted_loss(logits_NK, batch.labels, weights_N=batch.weights, label_smoothing=smoothing)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            # The fused optimizer makes no update where this flag is up.
-            found_inf = run.guard.watch(loss, epoch=state.epoch, samples=state.samples, keys=batch.keys)
-            optimizer.found_inf = found_inf  # type: ignore[attr-defined]  # read by torch's fused step
-            optimizer.step()
-
-            run.window.add(loss, logits_NK=logits_NK.detach(), labels_N=batch.labels, weights_N=batch.weights)
-            run.meter.count(batch.size)
-            state.samples += batch.size
+            run.step.run(batch, lr=lr, state=state)
+            num_samples = batch.size * run.ranks.world_size
+            run.meter.count(num_samples)
+            state.samples += num_samples
             state.updates += 1
             state.batch += 1
             state.loader = batch.state
+            collector.after_update(state.updates)
+            run.ranks.step_done()
 
             if report_due:
                 _report(run, lr=lr)
@@ -116,24 +128,30 @@ def _loop(run: Run) -> Outcome:
             if _save_is_due(run):
                 run.save()
 
-        ending = _close_epoch(run, ending=ending)
-        if ending is not None or _epoch_save_is_due(run):
-            run.save()
-    return ending or "completed"
+        ending, is_best = _close_epoch(run, ending=ending)
+        if ending is not None or is_best or _epoch_save_is_due(run):
+            run.save(is_best=is_best)
+    return ending or ("completed", None)
 
 
-def _ending(run: Run) -> Outcome | None:
-    """Return why the run ends at this step boundary, or None."""
+def _ending(run: Run) -> _Ending | None:
+    """Return why the run ends at this step boundary, on all ranks alike, or None."""
     schedule, state = run.config.schedule, run.state
-    if run.stop.signal is not None:
-        return "interrupted"
+    asked = run.poll()
+    if asked is not None:
+        return _asked_ending(asked)
     if schedule.max_updates is not None and state.updates >= schedule.max_updates:
-        return "capped"
+        return "capped", None
     if schedule.max_samples is None:
         return None
     # The source goes on until its limit is exceeded: with a limit of 64, two batches of 64.
     over = state.samples > schedule.max_samples
-    return "capped" if over or (schedule.stop_rule == "reach" and state.samples == schedule.max_samples) else None
+    at_it = schedule.stop_rule == "reach" and state.samples == schedule.max_samples
+    return ("capped", None) if over or at_it else None
+
+
+def _asked_ending(asked: int) -> _Ending:
+    return ("capped", None) if asked == TIME_IS_UP else ("interrupted", asked)
 
 
 def _save_is_due(run: Run) -> bool:
@@ -146,43 +164,71 @@ def _epoch_save_is_due(run: Run) -> bool:
     return epoch % run.config.checkpoint.every_epochs == 0 or epoch == run.config.schedule.epochs
 
 
-def _close_epoch(run: Run, *, ending: Outcome | None) -> Outcome | None:
-    """Report, validate and move on to the next epoch; a signal skips that or ends it, and is what is returned then."""
+def _close_epoch(run: Run, *, ending: _Ending | None) -> tuple[_Ending | None, bool]:
+    """Report, validate and move on to the next epoch; return how the run ends, and whether it is the best so far.
+
+    A signal skips the validation or ends it.
+    """
     state = run.state
-    if ending == "interrupted":
-        return ending
+    if ending is not None and ending[0] == "interrupted":
+        return ending, False
     if ending is None and state.batch == 0:
         # Else every epoch would pass without a step, and the fresh weights be called trained.
         raise DataMismatchError(
             f"{run.config.data.urls[0]}: an epoch gave not one whole batch of {run.config.data.batch_size}. Lower "
             "data.batch_size or data.num_workers (without a manifest each worker fills batches from shards of its own)."
         )
-    run.guard.check()
+    run.require_finite()
     if run.config.log.at_epoch_end and state.reported != state.samples:
         _report(run, lr=run.optimizer.param_groups[0]["lr"])
+    is_best = False
     if run.evaluator is not None:
-        begin = run.meter.now()
-        try:
-            result = run.evaluator.run(run.model, progress=run.progress, stop=run.stop)
-        except EvaluationError:
-            # The epoch's work is not the validation set's fault.
-            run.save()
-            raise
-        run.val_s += run.meter.now() - begin
-        if result is None:
-            return "interrupted"
-        run.val = result
-        _report_validation(run, result)
+        asked, is_best = _validate(run)
+        if asked is not None:
+            return _asked_ending(asked), False
     run.meter.restart()
     if ending is None or run.epoch_is_fed:
         state.epoch, state.batch, state.loader = state.epoch + 1, 0, run.feed.position()
-    return ending
+    return ending, is_best
+
+
+def _validate(run: Run) -> tuple[int | None, bool]:
+    """Evaluate and report; return what ended it early, if anything, and whether the model is the best so far."""
+    if run.evaluator is None:
+        return None, False
+    begin = run.meter.now()
+    answers: list[int] = []
+
+    def must_stop() -> bool:
+        answer = run.poll()
+        answers.extend([answer] if answer is not None else [])
+        return answer is not None
+
+    result = None
+    try:
+        with averaged(run.step.learner.models, ranks=run.ranks):
+            for name, model in _weighed(run).items():
+                result = run.evaluator.run(model, progress=run.progress, must_stop=must_stop)
+                if result is None:
+                    break
+                _log_validation(run, result, weights=name)
+    except EvaluationError:
+        # The epoch's work is not the validation set's fault.
+        run.save()
+        raise
+    run.val_s += run.meter.now() - begin
+    if result is None:
+        return answers[0], False
+    run.val = result
+    return None, _report_validation(run, result)
 
 
 def _report(run: Run, *, lr: float) -> None:
-    if len(run.window) <= run.config.log.min_steps:
+    if len(run.window) <= run.config.log.min_steps or not run.ranks.is_first:
         return
-    run.guard.check()
+    if run.guard.is_raised():
+        # Of several ranks the first alone reports: all look at it together, at the next boundary where they agree.
+        return
     loss, top1 = run.window.means()
     images_per_s, wait_share = run.meter.read()
     state = run.state
@@ -203,7 +249,25 @@ def _report(run: Run, *, lr: float) -> None:
     run.progress(report)
 
 
-def _report_validation(run: Run, result: EvalResult) -> None:
+def _weighed(run: Run) -> dict[str, nn.Module]:
+    """Return the weights to evaluate by what they are called; the last ones' figures are those of the run."""
+    learner, wanted = run.step.learner, run.config.eval.weights
+    if learner.ema is None or wanted == "model":
+        return {"model": learner.model}
+    average = {"ema": learner.ema.module}
+    return average if wanted == "auto" else {"model": learner.model, **average}
+
+
+def _log_validation(run: Run, result: EvalResult, *, weights: str) -> None:
+    figures = {name: getattr(result, name) for name in ("count", "top1", "top5", "loss", "seconds")}
+    if result.flip is not None:
+        figures |= {f"flip_{name}": figure for name, figure in asdict(result.flip).items()}
+    state = run.state
+    run.log.write("val", {"epoch": state.epoch, "samples": state.samples, "weights": weights, **figures})
+
+
+def _report_validation(run: Run, result: EvalResult) -> bool:
+    """Report, and return whether it is the best so far."""
     state = run.state
     is_best = state.best_top1 is None or result.top1 > state.best_top1
     state.best_top1 = result.top1 if is_best else state.best_top1
@@ -217,18 +281,20 @@ def _report_validation(run: Run, result: EvalResult) -> None:
         seconds=result.seconds,
         is_best=is_best,
     )
-    run.log.write("val", {name: figure for name, figure in asdict(report).items() if name != "is_best"})
     run.progress(report)
+    return is_best
 
 
 def _samples_left(run: Run) -> int | None:
     schedule = run.config.schedule
-    updates = schedule.max_updates * run.config.data.batch_size if schedule.max_updates is not None else None
+    updates = schedule.max_updates * run.identity.global_batch if schedule.max_updates is not None else None
     limits = [limit for limit in (run.schedule.total_samples, schedule.max_samples, updates) if limit is not None]
     return max(0, min(limits) - run.state.samples) if limits else None
 
 
 def _end(run: Run, outcome: Outcome, *, number: int | None, seconds: float) -> TrainResult:
+    run.writer.wait()
+    run.tell_written()
     loss, top1 = run.window.means() if len(run.window) else (None, None)
     training_s = max(seconds - run.val_s - run.save_s, 1e-9)
     result = TrainResult(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardkit.atomic import atomic_file, exclusive, remove_leftovers, write_atomically
+from shardkit.atomic import atomic_file, exclusive, remove_leftovers, sync_folder, write_atomically
 from shardkit.check.rules import RULES, Finding, Rule, Severity, find_rule
 from shardkit.check.together import SetOptions, check_together
 from shardkit.check.validate import CheckOptions, ShardReport, check_shards
@@ -261,6 +261,7 @@ __all__ = [
     "seeded_words",
     "sizes_json",
     "split_name",
+    "sync_folder",
     "table_writer",
     "tiles_of",
     "to_rgb",

@@ -9,7 +9,7 @@
 
 #include <jerror.h>
 
-#include "kernel.h"
+#include "units.h"
 
 #define STRING_OF(x) #x
 #define STRING(x) STRING_OF(x)
@@ -30,6 +30,12 @@ struct jpeg_entropy_decoder {
 };
 
 struct job {
+    const uint8_t *data;
+    size_t size;
+    const struct crop *crop;
+    struct layout layout;
+    int shrinking;         /* 1, 2, 4 or 8 */
+    struct rectangle box;  /* the crop's pixels, after shrinking */
     struct jpeg_decompress_struct jpeg;
     struct jpeg_error_mgr errors;
     jmp_buf on_error;
@@ -39,10 +45,7 @@ struct job {
     uint8_t *ring;         /* the last down.taps resampled rows, row y in slot y % down.taps */
     const uint8_t **rows;  /* room for down.taps pointers into it */
     uint32_t *sums;
-    boolean (*decode_mcu)(j_decompress_ptr jpeg, JBLOCKROW *blocks);
-    bool in_order;         /* see struct cutting */
-    unsigned interval;     /* units between restart markers, where decode_unit is in use */
-    unsigned to_go;        /* of them before the next marker */
+    struct units *units;   /* NULL: libjpeg decodes the scans itself */
 };
 
 static struct job *job_of(j_common_ptr jpeg) { return jpeg->client_data; }
@@ -89,42 +92,61 @@ static struct rectangle pixels_of(const struct crop *crop, int shrinking) {
                               (int)ceil((crop->y + crop->height) / shrinking)};
 }
 
-/* libjpeg-turbo unpacks a picture that has restart markers with its slow decoder throughout, which costs more than
- * cutting at the markers saves. So it is told of an interval of one unit, and only at the first unit of each interval;
- * between them it sees none and is fast. Were a version to count differently, it would meet a marker unawares and warn,
- * and Pillow would get the picture. Only for markers known to be in order: the two decoders differ on odd data.
- */
-static boolean decode_unit(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
+static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
     struct job *job = jpeg->client_data;
-    bool first = job->to_go == 0;
-    if (first)
-        job->to_go = job->interval;
-    jpeg->restart_interval = first;
-    job->to_go--;
-    return job->decode_mcu(jpeg, blocks);
+    if (!next_unit(job->units, blocks)) {
+        snprintf(job->reason->text, sizeof job->reason->text, "the packed pixels are damaged");
+        longjmp(job->on_error, 1);
+    }
+    return TRUE;
 }
 
-static void decode_fast_between_restarts(struct job *job) {
-    job->decode_mcu = job->jpeg.entropy->decode_mcu;
-    job->jpeg.entropy->decode_mcu = decode_unit;
+static void free_units(struct job *job) {
+    if (job->units)
+        free(job->units->intervals.starts);
+    free(job->units);
+    job->units = NULL;
 }
 
-static enum kernel_status start(struct job *job, const uint8_t *data, size_t size, int shrinking) {
+/* Only for a scan whose restart markers are known to be in order: on odd data libjpeg does what it likes. */
+static enum kernel_status make_units(struct job *job) {
+    if (!job->layout.one_scan)
+        return KERNEL_DONE;
+    job->units = malloc(sizeof *job->units);
+    if (job->units == NULL)
+        return KERNEL_NO_MEMORY;
+    job->units->data = job->data;
+    job->units->size = job->size;
+    enum kernel_status status = find_intervals(job->data, job->size, &job->layout, &job->units->intervals);
+    if (job->layout.restart_interval && job->units->intervals.starts == NULL)
+        free_units(job);
+    return status;
+}
+
+/* Have the units decoded here that the box and its margin touch, if the scan is an ordinary one. */
+static void take_over(struct job *job) {
+    int margin = MARGIN * job->shrinking;
+    struct rectangle wanted = pixels_of(job->crop, 1);
+    wanted = (struct rectangle){max_int(0, wanted.left - margin), max_int(0, wanted.top - margin),
+                                min_int(job->layout.width, wanted.right + margin),
+                                min_int(job->layout.height, wanted.bottom + margin)};
+    if (job->units && begin_units(job->units, &job->jpeg, &job->layout, wanted))
+        job->jpeg.entropy->decode_mcu = decode_mcu;
+    else
+        free_units(job);
+}
+
+static enum kernel_status start(struct job *job) {
     struct jpeg_decompress_struct *jpeg = &job->jpeg;
     jpeg_create_decompress(jpeg);
-    jpeg_mem_src(jpeg, data, (unsigned long)size);
+    jpeg_mem_src(jpeg, job->data, (unsigned long)job->size);
     jpeg_read_header(jpeg, TRUE);
     jpeg->out_color_space = JCS_EXT_RGBX;
     jpeg->do_block_smoothing = FALSE;
     jpeg->scale_num = 1;
-    jpeg->scale_denom = (unsigned)shrinking;
-    if (job->in_order && jpeg->restart_interval > 1) {
-        job->interval = jpeg->restart_interval;
-        jpeg->restart_interval = 1;
-    }
+    jpeg->scale_denom = (unsigned)job->shrinking;
     jpeg_start_decompress(jpeg);
-    if (job->interval)
-        decode_fast_between_restarts(job);
+    take_over(job);
     if (jpeg->coef_bits) /* a progressive picture; libjpeg smooths one that lacks bits, with Pillow */
         for (int c = 0; c < jpeg->num_components; c++)
             for (int k = 0; k < DCTSIZE2; k++)
@@ -133,17 +155,19 @@ static enum kernel_status start(struct job *job, const uint8_t *data, size_t siz
     return KERNEL_DONE;
 }
 
-static enum kernel_status make_room(struct job *job, const struct crop *crop, struct rectangle box, int shrinking) {
-    double x = crop->x / shrinking - box.left, y = crop->y / shrinking - box.top;
+static enum kernel_status make_room(struct job *job) {
+    const struct crop *crop = job->crop;
+    struct rectangle box = job->box;
+    double x = crop->x / job->shrinking - box.left, y = crop->y / job->shrinking - box.top;
     enum kernel_status status = make_filter(&job->across, box.right - box.left, (float)x,
-                                            (float)(x + crop->width / shrinking), crop->out_width);
+                                            (float)(x + crop->width / job->shrinking), crop->out_width, crop->flip);
     if (status == KERNEL_DONE)
-        status = make_filter(&job->down, box.bottom - box.top, (float)y, (float)(y + crop->height / shrinking),
-                             crop->out_height);
+        status = make_filter(&job->down, box.bottom - box.top, (float)y, (float)(y + crop->height / job->shrinking),
+                             crop->out_height, false);
     if (status != KERNEL_DONE)
         return status;
     size_t length = 3 * (size_t)crop->out_width;
-    job->row = calloc((size_t)job->jpeg.output_width + 1, 4);
+    job->row = calloc((size_t)job->jpeg.output_width + (size_t)job->across.taps + 1, 4);
     job->ring = malloc((size_t)job->down.taps * length);
     job->rows = malloc((size_t)job->down.taps * sizeof *job->rows);
     job->sums = malloc(length * sizeof *job->sums);
@@ -151,41 +175,48 @@ static enum kernel_status make_room(struct job *job, const struct crop *crop, st
 }
 
 /* Write output rows from `done` on, as far as rows up to `last` of the box allow; return the number written so far. */
-static int write_rows(struct job *job, const struct crop *crop, int done, int last) {
+static int write_rows(struct job *job, int done, int last) {
     const struct filter *down = &job->down;
+    const struct crop *crop = job->crop;
     size_t length = 3 * (size_t)crop->out_width;
     for (; done < down->size && down->first[done] + down->count[done] - 1 <= last; done++) {
         for (int j = 0; j < down->count[done]; j++)
             job->rows[j] = job->ring + (size_t)((down->first[done] + j) % down->taps) * length;
-        blend_rows(down->weights + (size_t)done * down->taps, job->rows, down->count[done], job->sums,
-                   crop->out + (size_t)done * length, length);
+        blend_rows(down, done, job->rows, job->sums, crop->out + (size_t)done * length, length);
     }
     return done;
 }
 
-/* Unpack and resample. box: the crop's pixels, as counted in the (cut and shrunk) picture that is being unpacked. */
-static enum kernel_status unpack(struct job *job, const struct crop *crop, struct rectangle box) {
+static enum kernel_status unpack(struct job *job) {
     struct jpeg_decompress_struct *jpeg = &job->jpeg;
+    const struct crop *crop = job->crop;
+    struct rectangle box = job->box;
     JDIMENSION left = (JDIMENSION)max_int(0, box.left - MARGIN);
     JDIMENSION width = (JDIMENSION)min_int((int)jpeg->output_width, box.right + MARGIN) - left;
     if (width < jpeg->output_width)
         jpeg_crop_scanline(jpeg, &left, &width);
-    const uint8_t *row = job->row + 4 * ((size_t)box.left - left);
+    /* Where a row begins at a multiple of 16 bytes, libjpeg-turbo writes it past the caches, and reading it waits for
+     * the memory: a quarter of the time of a crop. */
+    JSAMPROW row = job->row + 4;
+    const uint8_t *inside = row + 4 * ((size_t)box.left - left);
     JDIMENSION first = (JDIMENSION)(box.top + job->down.first[0]);
     if (first > 0 && jpeg_skip_scanlines(jpeg, first) != first)
         return other(job, "rows cannot be passed over");
     size_t length = 3 * (size_t)crop->out_width;
     for (int y = job->down.first[0], done = 0; done < crop->out_height; y++) {
-        if (jpeg_read_scanlines(jpeg, &job->row, 1) != 1)
+        if (jpeg_read_scanlines(jpeg, &row, 1) != 1)
             return other(job, "rows are missing");
-        resample_row(&job->across, row, job->ring + (size_t)(y % job->down.taps) * length, crop->flip);
-        done = write_rows(job, crop, done, y);
+        resample_row(&job->across, inside, job->ring + (size_t)(y % job->down.taps) * length);
+        done = write_rows(job, done, y);
     }
     return KERNEL_DONE;
 }
 
 /* The rows below the box are not unpacked, but a cut picture is refused all the same: look for its end. */
-static bool rest_is_whole(struct jpeg_decompress_struct *jpeg) {
+static bool rest_is_whole(struct job *job) {
+    struct jpeg_decompress_struct *jpeg = &job->jpeg;
+    if (job->units)
+        return rest_of_units_is_whole(job->units);
     if (jpeg_has_multiple_scans(jpeg)) /* all of it was read before the first row came */
         return true;
     if (jpeg->unread_marker == JPEG_EOI)
@@ -195,22 +226,22 @@ static bool rest_is_whole(struct jpeg_decompress_struct *jpeg) {
     return scan_is_whole(jpeg->src->next_input_byte, jpeg->src->bytes_in_buffer, 0);
 }
 
-static enum kernel_status run(struct job *job, const uint8_t *data, size_t size, const struct crop *crop,
-                              struct rectangle box, int shrinking) {
+static enum kernel_status run(struct job *job) {
     if (setjmp(job->on_error))
         return job->errors.msg_code == JERR_OUT_OF_MEMORY ? KERNEL_NO_MEMORY : KERNEL_OTHER;
-    enum kernel_status status = start(job, data, size, shrinking);
+    enum kernel_status status = start(job);
     if (status == KERNEL_DONE)
-        status = make_room(job, crop, box, shrinking);
+        status = make_room(job);
     if (status == KERNEL_DONE)
-        status = unpack(job, crop, box);
-    if (status == KERNEL_DONE && !rest_is_whole(&job->jpeg))
+        status = unpack(job);
+    if (status == KERNEL_DONE && !rest_is_whole(job))
         status = other(job, "the picture does not end where its pixels do");
     return status;
 }
 
 static void free_job(struct job *job) {
     jpeg_destroy_decompress(&job->jpeg);
+    free_units(job);
     free_filter(&job->across);
     free_filter(&job->down);
     free(job->row);
@@ -221,41 +252,26 @@ static void free_job(struct job *job) {
 
 /* Write the crop into its slot. What is in the slot otherwise is undefined. */
 enum kernel_status crop_picture(const uint8_t *data, size_t size, const struct crop *crop, struct reason *reason) {
-    struct layout layout;
-    enum kernel_status status = read_layout(data, size, &layout, reason);
-    if (status != KERNEL_DONE)
-        return status;
     struct job job;
     memset(&job, 0, sizeof job);
+    job.data = data;
+    job.size = size;
+    job.crop = crop;
     job.reason = reason;
+    enum kernel_status status = read_layout(data, size, &job.layout, reason);
+    if (status != KERNEL_DONE)
+        return status;
+    if (!box_is_inside(crop, &job.layout))
+        return other(&job, "the box reaches outside of the picture");
+    job.shrinking = pick_shrinking(crop);
+    job.box = pixels_of(crop, job.shrinking);
     job.jpeg.err = jpeg_std_error(&job.errors);
     job.jpeg.client_data = &job;
     job.errors.error_exit = stop;
     job.errors.emit_message = stop_at_warning;
-    if (!box_is_inside(crop, &layout))
-        return other(&job, "the box reaches outside of the picture");
-
-    int shrinking = pick_shrinking(crop), margin = MARGIN * shrinking;
-    struct rectangle box = pixels_of(crop, shrinking), wanted = pixels_of(crop, 1);
-    wanted = (struct rectangle){max_int(0, wanted.left - margin), max_int(0, wanted.top - margin),
-                                min_int(layout.width, wanted.right + margin),
-                                min_int(layout.height, wanted.bottom + margin)};
-    struct cutting cutting;
-    status = cut_at_restarts(data, size, &layout, wanted, &cutting);
-    if (status != KERNEL_DONE)
-        return status;
-    job.in_order = cutting.in_order;
-    if (cutting.data) { /* cut along units of at least 8 pixels, so that these divide evenly */
-        int left = cutting.left / shrinking, top = cutting.top / shrinking;
-        struct rectangle moved = {box.left - left, box.top - top, box.right - left, box.bottom - top};
-        struct crop there = *crop;
-        there.x -= cutting.left;
-        there.y -= cutting.top;
-        status = run(&job, cutting.data, cutting.size, &there, moved, shrinking);
-    } else {
-        status = run(&job, data, size, crop, box, shrinking);
-    }
-    free(cutting.data);
+    status = make_units(&job);
+    if (status == KERNEL_DONE)
+        status = run(&job);
     free_job(&job);
     return status;
 }

@@ -1,8 +1,11 @@
 /* The crop kernel: JPEG bytes and a box -> the box's pixels, resized. What its files share.
  *
- *   layout.c     walk the markers of a JPEG; cut one at its restart markers       (no libjpeg)
+ *   layout.c     walk the markers of a JPEG, and find its restart markers         (no libjpeg)
+ *   huffman.c    decode the Huffman codes of blocks of coefficients               (no libjpeg)
+ *   units.c      decode the units of a scan that a box needs, pass over the rest  (in libjpeg-turbo's place)
  *   resample.c   Pillow's antialiased bilinear filter, row by row                 (no libjpeg)
  *   decode.c     unpack the rows and columns of a box and resample them           (libjpeg-turbo)
+ *   normalize.c  pixels of 8 bits -> floats                                       (no libjpeg)
  *   restarts.c   write a JPEG again with restart markers, pixels unchanged        (libjpeg-turbo)
  *   module.c     the Python module wdsloader._crop; the only file that knows Python
  *
@@ -45,31 +48,64 @@ struct rectangle {
 enum kernel_status read_layout(const uint8_t *data, size_t size, struct layout *layout, struct reason *reason);
 bool scan_is_whole(const uint8_t *data, size_t size, size_t from);
 
-/* A smaller JPEG that shows part of another; left and top say which. data is NULL where nothing was cut. */
-struct cutting {
-    uint8_t *data;
-    size_t size;
-    int left, top;
-    bool in_order; /* every restart marker is where it must be, and the picture ends where its pixels do */
+/* The parts of a scan between restart markers, each of `units` units; one part, the whole, where there are none. */
+struct intervals {
+    size_t units;
+    size_t num;
+    size_t *starts; /* num + 1 offsets; NULL where there are no markers, or not all of them in their order */
 };
 
-enum kernel_status cut_at_restarts(const uint8_t *data, size_t size, const struct layout *layout,
-                                   struct rectangle wanted, struct cutting *cutting);
+enum kernel_status find_intervals(const uint8_t *data, size_t size, const struct layout *layout,
+                                  struct intervals *intervals);
+
+/* The longest codes that one look tells; 4 KiB a table, so that four of them stay near. */
+#define LOOK_BITS 9
+
+/* So many bits tell how to pass over several codes at once. */
+#define SKIP_BITS 11
+
+struct huffman_table {
+    uint32_t entries[1 << LOOK_BITS];
+    uint16_t skips[1 << SKIP_BITS]; /* only of the codes that follow a block's first */
+    uint32_t limit[17]; /* past the last code of each length, 16 bits from the left */
+    int first[17];      /* what leads from a code of that length to its symbol */
+    uint8_t symbols[256];
+    bool is_dc;
+};
+
+/* Where the decoder stands: the next bits, from the left, so many of them, and how many were there no more. */
+struct bits {
+    const uint8_t *at, *end;
+    uint64_t next;
+    int count, made_up;
+};
+
+/* How one block of a unit is coded. */
+struct coding {
+    const struct huffman_table *dc, *ac;
+    int component;
+};
+
+void make_table(struct huffman_table *table, const uint8_t counts[17], const uint8_t symbols[256], bool is_dc);
+void begin_bits(struct bits *bits, const uint8_t *at, const uint8_t *end);
+bool bits_were_there(const struct bits *bits);
+bool unpack_unit(struct bits *bits, const struct coding *codings, int num_blocks, uint32_t *dc,
+                 int16_t *const *blocks);
 
 /* Weights of one direction: output i is the sum of weights[i * taps + j] * input[first[i] + j], j < count[i]. */
 struct filter {
     int size;   /* outputs */
-    int taps;   /* the largest count, rounded up to even; the weights past a count are 0 */
+    int taps;   /* the largest count, rounded up to four; the weights past a count are 0 */
     int *first;
     int *count;
     int32_t *weights;
-    uint32_t *for_channels; /* each weight four times, for the four bytes of a pixel */
+    int16_t *parted; /* the weights in two parts, as the vector code takes them */
 };
 
-enum kernel_status make_filter(struct filter *filter, int num_inputs, float start, float stop, int size);
+enum kernel_status make_filter(struct filter *filter, int num_inputs, float start, float stop, int size, bool mirrored);
 void free_filter(struct filter *filter);
-void resample_row(const struct filter *filter, const uint8_t *rgbx, uint8_t *rgb, bool flip);
-void blend_rows(const int32_t *weights, const uint8_t *const *rows, int num_rows, uint32_t *sums, uint8_t *out,
+void resample_row(const struct filter *filter, const uint8_t *rgbx, uint8_t *rgb);
+void blend_rows(const struct filter *filter, int output, const uint8_t *const *rows, uint32_t *sums, uint8_t *out,
                 size_t length);
 
 struct crop {
@@ -82,9 +118,19 @@ struct crop {
 
 enum kernel_status crop_picture(const uint8_t *data, size_t size, const struct crop *crop, struct reason *reason);
 
-/* Write the picture again with a restart marker after every `rows` rows of units; *out is to be freed. */
-enum kernel_status insert_restarts(const uint8_t *data, size_t size, unsigned rows, uint8_t **out, size_t *out_size,
+/* Write the picture again with a restart marker after every `interval` units; *out is to be freed. */
+enum kernel_status insert_restarts(const uint8_t *data, size_t size, unsigned interval, uint8_t **out, size_t *out_size,
                                    struct reason *reason);
+
+/* How pixels become floats: (value - shift) * scale of their channel. */
+struct normalizing {
+    float shift[3], scale[3];
+    size_t num_pictures, num_pixels; /* pixels of one picture */
+    bool channels_last;              /* pixel by pixel, else plane by plane */
+    bool halves;                     /* bfloat16, else float */
+};
+
+void normalize_pictures(const struct normalizing *how, const uint8_t *from, void *to);
 
 extern const char LIBJPEG_NAME[];
 

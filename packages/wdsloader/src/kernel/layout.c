@@ -1,4 +1,4 @@
-/* Walk the markers of a JPEG (ITU-T T.81, annex B) and cut one at its restart markers. Strict: see kernel.h. */
+/* Walk the markers of a JPEG (ITU-T T.81, annex B), and find its restart markers. Strict: see kernel.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,37 +131,8 @@ bool scan_is_whole(const uint8_t *data, size_t size, size_t from) {
     return false;
 }
 
-static int units_across(const struct layout *layout) {
-    return (layout->width + layout->mcu_width - 1) / layout->mcu_width;
-}
-
-static int units_down(const struct layout *layout) {
-    return (layout->height + layout->mcu_height - 1) / layout->mcu_height;
-}
-
-/* How the intervals between restart markers tile the picture: each covers interval_width x interval_height pixels. */
-struct grid {
-    int across, down;
-    int interval_width, interval_height;
-};
-
-/* False: intervals end within rows. */
-static bool make_grid(const struct layout *layout, struct grid *grid) {
-    int interval = (int)layout->restart_interval;
-    int units = units_across(layout), unit_rows = units_down(layout);
-    if (units % interval == 0) {
-        *grid = (struct grid){units / interval, unit_rows, interval * layout->mcu_width, layout->mcu_height};
-        return true;
-    }
-    if (interval % units)
-        return false;
-    int rows = interval / units;
-    *grid = (struct grid){1, (unit_rows + rows - 1) / rows, units * layout->mcu_width, rows * layout->mcu_height};
-    return true;
-}
-
 /* Note where each interval starts; starts[num] is past the end marker. False: not `num` intervals in their order. */
-static bool find_intervals(const uint8_t *data, size_t size, size_t from, size_t *starts, size_t num) {
+static bool note_starts(const uint8_t *data, size_t size, size_t from, size_t *starts, size_t num) {
     size_t found = 0;
     starts[0] = from;
     for (size_t at = next_marker(data, size, from); at < size; at = next_marker(data, size, at + 2)) {
@@ -175,78 +146,23 @@ static bool find_intervals(const uint8_t *data, size_t size, size_t from, size_t
     return false;
 }
 
-static void write_16(uint8_t *at, int value) {
-    at[0] = (uint8_t)(value >> 8);
-    at[1] = (uint8_t)value;
-}
-
-static int min_int(int a, int b) { return a < b ? a : b; }
-
-/* Copy the header and the intervals of `box` (counted in intervals), restart markers numbered anew. */
-static enum kernel_status copy_intervals(const uint8_t *data, const struct layout *layout, const struct grid *grid,
-                                         struct rectangle box, const size_t *starts, struct cutting *cutting) {
-    size_t room = layout->scan;
-    for (int row = box.top; row < box.bottom; row++) {
-        const size_t *first = starts + (size_t)row * grid->across;
-        room += first[box.right] - first[box.left];
-    }
-    uint8_t *to = malloc(room);
-    if (to == NULL)
-        return KERNEL_NO_MEMORY;
-    cutting->data = to;
-    cutting->left = box.left * grid->interval_width;
-    cutting->top = box.top * grid->interval_height;
-    memcpy(to, data, layout->scan);
-    write_16(to + layout->sof + 5, min_int(layout->height, box.bottom * grid->interval_height) - cutting->top);
-    write_16(to + layout->sof + 7, min_int(layout->width, box.right * grid->interval_width) - cutting->left);
-    to += layout->scan;
-    int number = 0;
-    for (int row = box.top; row < box.bottom; row++) {
-        const size_t *first = starts + (size_t)row * grid->across;
-        for (int column = box.left; column < box.right; column++) {
-            size_t length = first[column + 1] - first[column];
-            memcpy(to, data + first[column], length);
-            to += length;
-            to[-1] = (uint8_t)(RST0 + (number++ & 7));
-        }
-    }
-    to[-1] = EOI;
-    cutting->size = (size_t)(to - cutting->data);
-    return KERNEL_DONE;
-}
-
-/* Cut the intervals that `wanted` touches out of `data`. cutting->data stays NULL where that saves nothing. */
-static enum kernel_status cut(const uint8_t *data, const struct layout *layout, struct rectangle wanted,
-                              const size_t *starts, struct cutting *cutting) {
-    struct grid grid;
-    if (!make_grid(layout, &grid))
-        return KERNEL_DONE;
-    struct rectangle box = {
-        wanted.left / grid.interval_width, wanted.top / grid.interval_height,
-        min_int(grid.across, (wanted.right + grid.interval_width - 1) / grid.interval_width),
-        min_int(grid.down, (wanted.bottom + grid.interval_height - 1) / grid.interval_height)};
-    if (box.top == 0 && box.left == 0 && box.right == grid.across)
-        return KERNEL_DONE; /* below the box nothing is unpacked anyway */
-    return copy_intervals(data, layout, &grid, box, starts, cutting);
-}
-
-/* Look for the restart markers, and cut at them if all are there, in order, with nothing else between. */
-enum kernel_status cut_at_restarts(const uint8_t *data, size_t size, const struct layout *layout,
-                                   struct rectangle wanted, struct cutting *cutting) {
-    *cutting = (struct cutting){NULL, 0, 0, 0, false};
+/* Look for the restart markers: all there, in order, with nothing else between, and the end marker behind. */
+enum kernel_status find_intervals(const uint8_t *data, size_t size, const struct layout *layout,
+                                  struct intervals *intervals) {
+    size_t across = ((size_t)layout->width + layout->mcu_width - 1) / layout->mcu_width;
+    size_t units = across * (((size_t)layout->height + layout->mcu_height - 1) / layout->mcu_height);
+    *intervals = (struct intervals){units, 1, NULL};
     if (!layout->one_scan || layout->restart_interval == 0)
         return KERNEL_DONE;
-    size_t units = (size_t)units_across(layout) * (size_t)units_down(layout);
     size_t num = (units + layout->restart_interval - 1) / layout->restart_interval;
     if (num > size / 2) /* an interval has its marker of two bytes */
         return KERNEL_DONE;
     size_t *starts = malloc((num + 1) * sizeof *starts);
     if (starts == NULL)
         return KERNEL_NO_MEMORY;
-    enum kernel_status status = KERNEL_DONE;
-    cutting->in_order = find_intervals(data, size, layout->scan, starts, num);
-    if (cutting->in_order)
-        status = cut(data, layout, wanted, starts, cutting);
-    free(starts);
-    return status;
+    if (note_starts(data, size, layout->scan, starts, num))
+        *intervals = (struct intervals){layout->restart_interval, num, starts};
+    else
+        free(starts);
+    return KERNEL_DONE;
 }

@@ -8,10 +8,13 @@
 #include "kernel.h"
 
 /* Raised when the pixels that come out, or what is taken, change. */
-#define KERNEL_VERSION "1.0"
+#define KERNEL_VERSION "1.1"
 
 /* The most pixels a side of the output may have; JPEG's own limit. */
 #define MAX_SIDE 65500
+
+/* The most units between restart markers that a JPEG can say. */
+#define MAX_INTERVAL 65535
 
 static PyObject *read_size(PyObject *module, PyObject *data) {
     (void)module;
@@ -72,19 +75,19 @@ static PyObject *crop(PyObject *module, PyObject *args) {
 static PyObject *insert(PyObject *module, PyObject *args) {
     (void)module;
     Py_buffer data;
-    int rows;
-    if (!PyArg_ParseTuple(args, "y*i:insert_restarts", &data, &rows))
+    int interval;
+    if (!PyArg_ParseTuple(args, "y*i:insert_restarts", &data, &interval))
         return NULL;
-    if (rows < 1 || rows > MAX_SIDE) {
+    if (interval < 1 || interval > MAX_INTERVAL) {
         PyBuffer_Release(&data);
-        return PyErr_Format(PyExc_ValueError, "rows must be in 1..%d, got %d", MAX_SIDE, rows);
+        return PyErr_Format(PyExc_ValueError, "units must be in 1..%d, got %d", MAX_INTERVAL, interval);
     }
     uint8_t *out = NULL;
     size_t size = 0;
     struct reason reason;
     enum kernel_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = insert_restarts(data.buf, (size_t)data.len, (unsigned)rows, &out, &size, &reason);
+    status = insert_restarts(data.buf, (size_t)data.len, (unsigned)interval, &out, &size, &reason);
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&data);
     if (status == KERNEL_NO_MEMORY)
@@ -96,9 +99,51 @@ static PyObject *insert(PyObject *module, PyObject *args) {
     return result;
 }
 
+/* The bytes that `out` must have, 0 where `images` is no (n, h, w, 3). */
+static size_t num_out_bytes(const Py_buffer *images, struct normalizing *how) {
+    if (images->ndim != 4 || images->itemsize != 1 || images->shape[3] != 3)
+        return 0;
+    how->num_pictures = (size_t)images->shape[0];
+    how->num_pixels = (size_t)images->shape[1] * (size_t)images->shape[2];
+    return (size_t)images->len * (how->halves ? 2 : 4);
+}
+
+static PyObject *normalize(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *from, *to;
+    struct normalizing how;
+    float *a = how.shift, *b = how.scale;
+    int channels_last;
+    if (!PyArg_ParseTuple(args, "OO(fff)(fff)p:normalize", &from, &to, a, a + 1, a + 2, b, b + 1, b + 2,
+                          &channels_last))
+        return NULL;
+    how.channels_last = channels_last != 0;
+    Py_buffer images, out;
+    if (PyObject_GetBuffer(from, &images, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0)
+        return NULL;
+    if (PyObject_GetBuffer(to, &out, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) {
+        PyBuffer_Release(&images);
+        return NULL;
+    }
+    how.halves = out.itemsize == 2;
+    bool fits = (size_t)out.len == num_out_bytes(&images, &how) && (out.itemsize == 4 || out.itemsize == 2);
+    if (fits) {
+        Py_BEGIN_ALLOW_THREADS
+        normalize_pictures(&how, images.buf, out.buf);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&out);
+    PyBuffer_Release(&images);
+    if (!fits)
+        return PyErr_Format(PyExc_ValueError, "images must be bytes of shape (n, height, width, 3), and out as many "
+                                              "numbers of 4 or 2 bytes");
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {{"read_size", read_size, METH_O, NULL},
                                 {"crop", crop, METH_VARARGS, NULL},
                                 {"insert_restarts", insert, METH_VARARGS, NULL},
+                                {"normalize", normalize, METH_VARARGS, NULL},
                                 {NULL, NULL, 0, NULL}};
 
 static int fill(PyObject *module) {

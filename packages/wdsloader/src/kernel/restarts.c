@@ -61,7 +61,7 @@ static bool has_all_bits(const struct jpeg_decompress_struct *jpeg) {
     return true;
 }
 
-static enum kernel_status run(struct rewriting *rewriting, const uint8_t *data, size_t size, unsigned rows) {
+static enum kernel_status run(struct rewriting *rewriting, const uint8_t *data, size_t size, unsigned interval) {
     struct jpeg_decompress_struct *from = &rewriting->from;
     struct jpeg_compress_struct *to = &rewriting->to;
     if (setjmp(rewriting->on_error))
@@ -82,7 +82,8 @@ static enum kernel_status run(struct rewriting *rewriting, const uint8_t *data, 
     to->optimize_coding = TRUE; /* the standard tables would lengthen a picture that came with better ones */
     to->write_JFIF_header = FALSE;
     to->write_Adobe_marker = FALSE; /* both are among the markers kept */
-    to->restart_in_rows = (int)rows;
+    to->restart_in_rows = 0;
+    to->restart_interval = interval;
     to->dest = &rewriting->destination;
     jpeg_write_coefficients(to, coefficients);
     for (jpeg_saved_marker_ptr marker = from->marker_list; marker; marker = marker->next)
@@ -106,7 +107,7 @@ static enum kernel_status append_rest(struct rewriting *rewriting, uint8_t **out
     return KERNEL_DONE;
 }
 
-enum kernel_status insert_restarts(const uint8_t *data, size_t size, unsigned rows, uint8_t **out, size_t *out_size,
+enum kernel_status insert_restarts(const uint8_t *data, size_t size, unsigned interval, uint8_t **out, size_t *out_size,
                                    struct reason *reason) {
     struct layout layout;
     enum kernel_status status = read_layout(data, size, &layout, reason);
@@ -122,7 +123,7 @@ enum kernel_status insert_restarts(const uint8_t *data, size_t size, unsigned ro
     rewriting.destination.init_destination = grow;
     rewriting.destination.empty_output_buffer = grow_when_full;
     rewriting.destination.term_destination = end;
-    status = run(&rewriting, data, size, rows);
+    status = run(&rewriting, data, size, interval);
     if (status == KERNEL_DONE)
         status = append_rest(&rewriting, out, out_size);
     jpeg_destroy_compress(&rewriting.to);

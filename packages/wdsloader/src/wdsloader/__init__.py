@@ -1,7 +1,7 @@
 """Stream training batches from WebDataset shards, in an exact order that any layout repeats and any stop resumes.
 
-Importing this package imports no torch; ``TorchLoader``, ``Batch`` and the names of the source's pipeline bring it in
-on first use. Prints nothing; reads no environment.
+Importing this package imports no torch; ``TorchLoader``, ``Batch``, ``normalize_images`` and the names of the source's
+pipeline bring it in on first use. Prints nothing; reads no environment.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from wdsloader.sheet import batch_sheet
 from wdsloader.source_pipeline import SOURCE_URLS, SourceConfig, default_cache_dir, source_loader
 
 if TYPE_CHECKING:
+    from wdsloader.normalize import normalize_images
     from wdsloader.torch_adapter import Batch, TorchLoader
 
 __all__ = [
@@ -86,6 +87,7 @@ __all__ = [
     "measure_stages",
     "merge_accounts",
     "mix",
+    "normalize_images",
     "open_dataset",
     "restart_marker_version",
     "source_loader",
@@ -98,4 +100,8 @@ def __getattr__(name: str) -> Any:
         from wdsloader import torch_adapter
 
         return getattr(torch_adapter, name)
+    if name == "normalize_images":
+        from wdsloader.normalize import normalize_images
+
+        return normalize_images
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

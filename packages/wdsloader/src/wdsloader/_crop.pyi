@@ -20,8 +20,22 @@ def crop(
     Raises: ValueError: ``out`` has another form. MemoryError.
     """
 
-def insert_restarts(data: bytes, rows: int, /) -> bytes | str:
-    """Return the picture with a restart marker after every ``rows`` rows of units, or why it cannot be had.
+def normalize(
+    images: npt.NDArray[np.uint8],
+    out: npt.NDArray[np.float32] | npt.NDArray[np.int16],
+    shift: tuple[float, float, float],
+    scale: tuple[float, float, float],
+    channels_last: bool,
+    /,
+) -> None:
+    """Write (value - shift) * scale of the pixels (n, h, w, 3) into ``out``: C-contiguous, as many numbers.
 
-    Raises: ValueError: ``rows`` outside of 1..65500. MemoryError.
+    Numbers of 4 bytes are float32, of 2 bytes bfloat16. They lie pixel by pixel, or picture by picture in planes.
+    Raises: ValueError: arrays of other forms.
+    """
+
+def insert_restarts(data: bytes, interval: int, /) -> bytes | str:
+    """Return the picture with a restart marker after every ``interval`` units, or why it cannot be had.
+
+    Raises: ValueError: ``interval`` outside of 1..65535. MemoryError.
     """

@@ -1,4 +1,4 @@
-"""The parts of one rank's batch, put together by row in the main process; masked rows filled. Numpy, no torch.
+"""The parts of one rank's batch, put together by row; masked rows filled. The pixels are in place. Numpy, no torch.
 
 Real rows stand where their positions are. A row that no part fills (beyond the data, or of a sample that was skipped or
 filtered out) has weight 0 and no key, and repeats a good row of the same rank, for BatchNorm's sake: the first one of
@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from wdsloader.account import Fault
+from wdsloader.decode import Uint8s
 from wdsloader.order import Int64s
 
-__all__ = ["Assembler", "FindGood", "Float32s", "GoodRow", "Part", "Uint8s", "empty_part"]
+__all__ = ["Assembler", "FindGood", "Float32s", "GoodRow", "Part"]
 
 Float32s = npt.NDArray[np.float32]
-Uint8s = npt.NDArray[np.uint8]
 # The pixels and the label of a good row.
 GoodRow = tuple[Uint8s, int]
 
@@ -34,37 +34,23 @@ class FindGood(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Part:
-    """Some rows of one rank's batch: the batch that starts at ``position`` of ``epoch``.
+    """What is known of some rows of one rank's batch: the batch that starts at ``position`` of ``epoch``.
 
-    ``rows``: (r,) their places in the batch. ``images``: uint8 (r, size, size, 3). ``labels``: (r,), -1 without one.
-    ``weights``: (r,), 0 for a masked row. ``keys``: (r,), None for a masked row. ``faults``: what was left out, by
-    position. ``lost``: shards that were lost before any of their samples was known, so that no position is theirs.
-    ``dropped``: good samples that made no whole batch, in the inexact mode.
+    ``rows``: (r,) their places in the batch, where their pixels are. ``labels``: (r,), -1 without one. ``weights``:
+    (r,), 0 for a masked row. ``keys``: (r,), None for a masked row. ``faults``: what was left out, by position.
+    ``lost``: shards that were lost before any of their samples was known, so that no position is theirs. ``dropped``:
+    good samples that made no whole batch, in the inexact mode.
     """
 
     epoch: int
     position: int
     rows: Int64s
-    images: Uint8s
     labels: Int64s
     weights: Float32s
     keys: tuple[str | None, ...]
     faults: tuple[Fault, ...] = ()
     lost: tuple[str, ...] = ()
     dropped: int = 0
-
-
-def empty_part(num_rows: int, *, size: int, epoch: int, position: int) -> Part:
-    """Return a part of rows 0.. that holds nothing yet: black, weight 0, label 0."""
-    return Part(
-        epoch=epoch,
-        position=position,
-        rows=np.arange(num_rows),
-        images=np.zeros((num_rows, size, size, 3), np.uint8),
-        labels=np.zeros(num_rows, np.int64),
-        weights=np.zeros(num_rows, np.float32),
-        keys=(None,) * num_rows,
-    )
 
 
 class Assembler:
@@ -77,18 +63,21 @@ class Assembler:
         self._find_good = find_good
         self._last: tuple[int, GoodRow] | None = None
 
-    def assemble(self, parts: Sequence[Part], *, num_rows: int) -> Part:
-        """Return the whole batch of ``num_rows`` rows."""
-        whole, filled = _merge(parts, num_rows=num_rows)
+    def assemble(self, parts: Sequence[Part], *, images: Uint8s) -> Part:
+        """Return the whole batch, and fill its masked rows.
+
+        Args: images: uint8 (b, size, size, 3), its pixels, with those of the parts in place.
+        """
+        whole, filled = _merge(parts, num_rows=len(images))
         good = np.flatnonzero(filled)
         if len(good):
             first, last = int(good[0]), int(good[-1])
-            filler: GoodRow | None = (whole.images[first], int(whole.labels[first]))
-            self._last = (whole.epoch, (whole.images[last].copy(), int(whole.labels[last])))
+            filler: GoodRow | None = (images[first], int(whole.labels[first]))
+            self._last = (whole.epoch, (images[last].copy(), int(whole.labels[last])))
         else:
             filler = self._before(whole)
-        if len(good) < num_rows and filler is not None:
-            whole.images[~filled], whole.labels[~filled] = filler
+        if len(good) < len(images):
+            images[~filled], whole.labels[~filled] = (0, 0) if filler is None else filler
         return whole
 
     def _before(self, whole: Part) -> GoodRow | None:
@@ -102,18 +91,18 @@ class Assembler:
 
 def _merge(parts: Sequence[Part], *, num_rows: int) -> tuple[Part, npt.NDArray[np.bool_]]:
     """Return the batch with the rows that the parts have, and which these are."""
-    first = parts[0]
-    if len(parts) == 1 and len(first.rows) == num_rows:
-        return first, np.ones(num_rows, bool)
-    whole = empty_part(num_rows, size=first.images.shape[1], epoch=first.epoch, position=first.position)
-    keys: list[str | None] = [None] * num_rows
+    labels = np.zeros(num_rows, np.int64)
+    weights = np.zeros(num_rows, np.float32)
     filled = np.zeros(num_rows, bool)
+    keys: list[str | None] = [None] * num_rows
     for part in parts:
-        whole.images[part.rows] = part.images
-        whole.labels[part.rows] = part.labels
-        whole.weights[part.rows] = part.weights
+        labels[part.rows] = part.labels
+        weights[part.rows] = part.weights
         filled[part.rows] = True
         for row, key in zip(part.rows.tolist(), part.keys, strict=True):
             keys[row] = key
     faults = sorted((fault for part in parts for fault in part.faults), key=lambda fault: fault.position)
-    return replace(whole, keys=tuple(keys), faults=tuple(faults)), filled
+    whole = replace(
+        parts[0], rows=np.arange(num_rows), labels=labels, weights=weights, keys=tuple(keys), faults=tuple(faults)
+    )
+    return whole, filled

@@ -37,16 +37,19 @@ def draw(config: AugmentConfig, *, seed: int, epoch: int, sample: int | str, wid
     Args: sample: its number in the dataset as listed (or a name of its own). width, height: of the picture, in pixels.
     Source: torchvision.transforms.RandomResizedCrop.get_params.
     """
-    words = [int(word) for word in seeded_words(1 + _TRIES * _WORDS_PER_TRY, key=(seed, epoch, "augment", sample))]
-    flip = config.flip and words[0] >> 63 == 1
-    area = width * height
-    for first in range(1, len(words), _WORDS_PER_TRY):
-        share, shape, down, right = words[first : first + _WORDS_PER_TRY]
-        target_area = area * _between(share, config.scale)
-        ratio = math.exp(_between(shape, (math.log(config.ratio[0]), math.log(config.ratio[1]))))
-        w, h = round(math.sqrt(target_area * ratio)), round(math.sqrt(target_area / ratio))
-        if 0 < w <= width and 0 < h <= height:
-            return Crop(_below(right, width - w + 1), _below(down, height - h + 1), w, h, flip)
+    key = (seed, epoch, "augment", sample)
+    area, log_ratio = width * height, (math.log(config.ratio[0]), math.log(config.ratio[1]))
+    flip = False
+    for tries in (1, _TRIES):  # the first one does for nine samples of ten, and each word takes time
+        words = seeded_words(1 + tries * _WORDS_PER_TRY, key=key).tolist()
+        flip = config.flip and words[0] >> 63 == 1
+        for first in range(1, len(words), _WORDS_PER_TRY):
+            share, shape, down, right = words[first : first + _WORDS_PER_TRY]
+            target_area = area * _between(share, config.scale)
+            ratio = math.exp(_between(shape, log_ratio))
+            w, h = round(math.sqrt(target_area * ratio)), round(math.sqrt(target_area / ratio))
+            if 0 < w <= width and 0 < h <= height:
+                return Crop(_below(right, width - w + 1), _below(down, height - h + 1), w, h, flip)
     return _largest_central(config.ratio, width=width, height=height, flip=flip)
 
 

@@ -6,7 +6,6 @@ whole batches with the workers asked for. What delivery costs beyond the stages 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,6 +17,7 @@ import numpy as np
 from wdsloader.config import LoaderConfig
 from wdsloader.dataset import Dataset
 from wdsloader.errors import SampleError
+from wdsloader.machine import usable_cores
 from wdsloader.mixing import MixedDataset
 from wdsloader.pipeline import Identity, LaneRows, WorkerTask, decode_sample
 from wdsloader.reading import PolicyReader
@@ -138,7 +138,7 @@ def measure_delivery(dataset: Dataset | MixedDataset, config: LoaderConfig, *, s
                     break
     first, last = (arrivals[0][0], arrivals[-1][0]) if arrivals else (begin, begin)
     return Delivery(
-        num_workers=config.num_workers,
+        num_workers=loader.num_workers,
         samples=sum(num_rows for _, num_rows in arrivals[1:]),
         seconds=last - first,
         first_s=first - begin,
@@ -147,7 +147,7 @@ def measure_delivery(dataset: Dataset | MixedDataset, config: LoaderConfig, *, s
 
 def compared_workers(num_workers: int, *, cores: int | None = None) -> int:
     """Return the number of workers to measure beside those asked for: none, and where none is asked for, one a core."""
-    return 0 if num_workers else _cores(cores)
+    return 0 if num_workers else cores or usable_cores()
 
 
 def verdict_of(
@@ -167,7 +167,7 @@ def verdict_of(
     Args: other: with as many workers as ``compared_workers`` says. rate: samples a second that whoever trains could
         take. cores: that this process may use; None: as the system says.
     """
-    cores, workers = _cores(cores), delivery.num_workers
+    cores, workers = cores or usable_cores(), delivery.num_workers
     shares = _shares(stages, delivery, at_work=max(1, min(workers, cores)))
     better = other.images_per_s > _BETTER * delivery.images_per_s
     slowest = max(_STAGES, key=lambda stage: shares[stage])
@@ -188,13 +188,6 @@ def verdict_of(
     return Verdict(
         bottleneck=bottleneck, share=shares[bottleneck], advice=advice, num_workers=wanted, wait_share=wait_share
     )
-
-
-def _cores(cores: int | None) -> int:
-    if cores is not None:
-        return cores
-    # In a container the process may have fewer of them than the machine.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _shares(stages: StageTimes, delivery: Delivery, *, at_work: int) -> dict[str, float]:

@@ -32,17 +32,17 @@ def restart_marker_version() -> str:
     return f"kernel {_crop.VERSION} ({_crop.LIBJPEG})"
 
 
-def insert_restart_markers(jpeg: bytes, *, rows: int = 1) -> bytes:
-    """Return the JPEG with a restart marker after every ``rows`` rows of its units (8 or 16 pixels high each).
+def insert_restart_markers(jpeg: bytes, *, units: int = 4) -> bytes:
+    """Return the JPEG with a restart marker after every so many of its units (8 or 16 pixels a side each).
 
     Lossless: every decoder gets the same pixels as before. EXIF, ICC profile, comments and what lies behind the
     picture's end stay as they are; a progressive picture becomes a sequential one; the Huffman tables become the best
     ones. Pickles, so processes that pack can be given it.
     Raises: PictureError: not a JPEG that the kernel crops (no JPEG, CMYK, cut, damaged ...). ConfigError: no kernel in
-    this build. ValueError: ``rows`` outside of 1..65500.
+    this build. ValueError: ``units`` outside of 1..65535.
     """
     restart_marker_version()
-    result = _crop.insert_restarts(jpeg, rows)
+    result = _crop.insert_restarts(jpeg, units)
     if isinstance(result, str):
         raise PictureError(f"no restart markers can be put into this picture: {result}")
     return result

@@ -12,7 +12,8 @@ __all__: list[str] = []
 
 # The fork server is started as `python -c ...`; imported anywhere else, this module does nothing.
 if sys.argv[:1] == ["-c"]:
-    for number in (signal.SIGINT, signal.SIGTERM):
+    _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     # They have been held back since before it was started (processes.py).
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)

@@ -7,17 +7,17 @@ are put together in the main process, by row (``assembly``).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from shardkit import PictureError, Sample, picture_extension
 from wdsloader.account import FILTERED, Fault
-from wdsloader.assembly import GoodRow, Part, Uint8s, empty_part
+from wdsloader.assembly import GoodRow, Part
 from wdsloader.augment import Crop, centre_crop, draw
 from wdsloader.config import LoaderConfig
-from wdsloader.decode import decode_crop
+from wdsloader.decode import Uint8s, decode_crop
 from wdsloader.errors import SampleError
 from wdsloader.hooks import SampleView, apply_keep, apply_transform
 from wdsloader.mixing import MixSchedule
@@ -80,9 +80,10 @@ class Identity:
     epoch: int
 
 
-def worker_parts(task: WorkerTask) -> Generator[Part, None, None]:
-    """Yield the worker's part of every batch, epoch after epoch, from the state on.
+def worker_parts(task: WorkerTask, slots: Iterator[Uint8s]) -> Generator[Part, None, None]:
+    """Yield the worker's part of every batch, epoch after epoch, from the state on; end where there is no slot more.
 
+    Args: slots: uint8 (>= batch_size, size, size, 3), the pixels of each batch; a part is written at its rows.
     Raises: SampleError, DatasetError, FetchError: what cannot be delivered, under "stop". TransformError.
     """
     reader = PolicyReader(task.table, task.config, max_indexes=task.max_indexes)
@@ -92,7 +93,10 @@ def worker_parts(task: WorkerTask) -> Generator[Part, None, None]:
             reader.begin_epoch()
             rows = _EpochRows(task, reader, epoch=epoch)
             for _ in range(task.plan.steps_from(position)):
-                yield rows.part(position)
+                images = next(slots, None)
+                if images is None:
+                    return
+                yield rows.part(position, images)
                 position = task.plan.after(position)
             epoch, position = epoch + 1, 0
     finally:
@@ -179,36 +183,34 @@ class _EpochRows:
         self._task, self._epoch = task, epoch
         self._rows = LaneRows(task, reader, epoch=epoch)
 
-    def part(self, position: int) -> Part:
+    def part(self, position: int, images: Uint8s) -> Part:
         """Read and decode the worker's rows of the batch that starts at ``position``; bad ones are left out of it."""
         task = self._task
         positions = task.plan.positions(position)
         rows = task.plan.rows_of_worker(task.worker, num_workers=task.num_workers, position=position)
         rows = rows[positions[rows] < task.plan.num_samples]
-        part = empty_part(len(rows), size=task.config.image_size, epoch=self._epoch, position=position)
+        labels: list[int] = []
         keys: list[str | None] = []
         faults: list[Fault] = []
         good: list[int] = []
         self._rows.tell_ahead(positions[rows].tolist())
         for row, at in zip(rows.tolist(), positions[rows].tolist(), strict=True):
-            taken, i = self._rows.take(at), len(good)
+            taken = self._rows.take(at)
             try:
-                label = self._deliver(taken, position=at, out=part.images[i])
+                labels.append(self._deliver(taken, position=at, out=images[row]))
             except SampleError as error:
                 if task.config.on_error == "stop" and error.kind != FILTERED:
                     raise
                 faults.append(Fault.of(error, position=at))
                 continue
-            part.labels[i] = label
             good.append(row)
             keys.append(None if isinstance(taken.found, SampleError) else taken.found.content.key)
-        part.weights[: len(good)] = 1
-        return replace(
-            part,
+        return Part(
+            epoch=self._epoch,
+            position=position,
             rows=np.asarray(good, np.int64),
-            images=part.images[: len(good)],
-            labels=part.labels[: len(good)],
-            weights=part.weights[: len(good)],
+            labels=np.asarray(labels, np.int64),
+            weights=np.ones(len(good), np.float32),
             keys=tuple(keys),
             faults=tuple(faults),
         )
@@ -266,7 +268,8 @@ def _decode_picture(stored: StoredSample, identity: Identity, *, config: LoaderC
         )
 
     try:
-        decode_crop(content.members[extension], choose, out=out, max_pixels=config.max_pixels)
+        limit, scaling = config.max_pixels, config.dct_scaling
+        decode_crop(content.members[extension], choose, out=out, max_pixels=limit, dct_scaling=scaling)
     except PictureError as error:
         raise SampleError(
             stored.shard,

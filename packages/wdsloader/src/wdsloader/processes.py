@@ -1,46 +1,110 @@
 """How worker processes live and end: clean start, deaf to the terminal's signals, gone when their loader is. No torch.
 
-The loader holds one end of a pipe, its lifeline; when it closes that end, or dies in whatever way, the workers leave.
+The loader holds one end of a pipe to each; when it closes that end, or dies in whatever way, the worker leaves.
 """
 
 from __future__ import annotations
 
-import contextlib
+import io
 import logging
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
-from collections.abc import Callable
-from multiprocessing import forkserver, resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import BaseContext
+from multiprocessing import forkserver, popen_forkserver, reduction, resource_tracker, spawn, util
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerContext, ForkServerProcess, set_spawning_popen
 from multiprocessing.process import BaseProcess
+from typing import Any
+
+from wdsloader.machine import usable_bytes
 
 __all__ = [
     "STOP_SIGNALS",
+    "WorkerProcess",
     "describe_death",
     "end_processes",
-    "follow_lifeline",
+    "end_soon",
     "ignore_signals",
-    "warn_of_little_shared_memory",
+    "limit_threads",
+    "needs_main",
+    "warn_of_little_memory",
     "worker_context",
 ]
 
 log = logging.getLogger(__name__)
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# The fork server imports torch once; its children then start in some 50 ms instead of seconds.
-_PRELOADED = ["wdsloader.fork_server", "wdsloader.torch_workers"]
-# How long a worker may go on with what it is doing once its lifeline is cut.
+# The last is what a cluster sends ahead of the end; whoever does not expect it dies of it.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+# The fork server imports them once, in 0.4 s; its children then start in some 20 ms. Not the program's main module.
+_PRELOADED = ["wdsloader.fork_server", "wdsloader.worker_process", "threadpoolctl"]
+# What BLAS, OpenMP and OpenCV read when they are loaded; torch follows OpenMP.
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OPENCV_FOR_THREADS_NUM")
+# How long a worker may go on with what it is doing once the loader is gone.
 _GRACE_S = 2.0
 
 
-def worker_context() -> BaseContext:
+class WorkerProcess(ForkServerProcess):
+    """A process that leaves the program's main module alone.
+
+    multiprocessing has each child run it again, with all it imports: torch above all, in seconds and 200 MB a worker.
+    """
+
+    @staticmethod
+    def _Popen(process_obj: BaseProcess) -> popen_forkserver.Popen:  # noqa: N802  # multiprocessing's name
+        return _Popen(process_obj)
+
+
+class _Popen(popen_forkserver.Popen):
+    _fds: list[int]
+
+    def _launch(self, process_obj: BaseProcess) -> None:
+        """Start it as multiprocessing does, but for the main module."""
+        preparation = spawn.get_preparation_data(process_obj.name)
+        for name in ("init_main_from_name", "init_main_from_path"):
+            preparation.pop(name, None)
+        buffer = io.BytesIO()
+        set_spawning_popen(self)
+        try:
+            reduction.dump(preparation, buffer)
+            reduction.dump(process_obj, buffer)
+        finally:
+            set_spawning_popen(None)
+        self.sentinel, writer = forkserver.connect_to_new_process(self._fds)
+        # The child watches the other end to learn of this process's end.
+        self.finalizer = util.Finalize(self, _close_all, (os.dup(writer), self.sentinel))
+        with open(writer, "wb") as stream:
+            stream.write(buffer.getbuffer())
+        self.pid = forkserver.read_signed(self.sentinel)
+
+
+def _close_all(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+class _MainSeeker(pickle.Pickler):
+    """Takes note of functions and classes of the main module."""
+
+    found = False
+
+    def reducer_override(self, value: object) -> Any:
+        """Have everything pickled as usual."""
+        self.found = self.found or getattr(value, "__module__", None) == "__main__"
+        return NotImplemented
+
+
+def needs_main(value: object) -> bool:
+    """Tell whether unpickling a value takes the main module. Raises: what pickle does."""
+    seeker = _MainSeeker(io.BytesIO())
+    seeker.dump(value)
+    return seeker.found
+
+
+def worker_context() -> ForkServerContext:
     """Return the way to start workers on every Python alike: never by forking this process, which may have threads."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     _start_fork_server()
@@ -50,7 +114,7 @@ def worker_context() -> BaseContext:
 def _start_fork_server() -> None:
     """Start it with the stop signals held back, until it is deaf to them itself: one that comes early would kill it."""
     # Before the signals are held: starting this one lets them through again.
-    resource_tracker.ensure_running()
+    _start_resource_tracker()
     held = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         forkserver.ensure_running()
@@ -58,35 +122,49 @@ def _start_fork_server() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
-def ignore_signals() -> None:
-    """Leave SIGINT and SIGTERM to the main process: it stops at a batch of its choice, and still needs its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
-def warn_of_little_shared_memory(*, needed_bytes: int, folder: str = "/dev/shm") -> None:  # noqa: S108
-    """Warn where the pixels on their way between processes may not fit: the kernel would kill the one that writes."""
+def _start_resource_tracker() -> None:
+    """Start it deaf to SIGUSR1, which it does not see to itself: what is ignored stays so in a new program."""
+    if threading.current_thread() is not threading.main_thread():
+        resource_tracker.ensure_running()
+        return
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
-        found = os.statvfs(folder)
-    except (AttributeError, OSError):
-        return  # no such folder here: shared memory has no limit of its own
-    free_bytes = found.f_bavail * found.f_frsize
-    if free_bytes < needed_bytes:
+        resource_tracker.ensure_running()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def ignore_signals() -> None:
+    """Leave the stop signals to the main process: it stops at a batch of its choice, and still needs its workers."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def warn_of_little_memory(*, needed_bytes: int) -> None:
+    """Warn where the pixels on their way between processes may not fit: the kernel would kill one of them."""
+    found = usable_bytes()
+    if found is not None and found < needed_bytes:
         log.warning(
-            "%s has %d MiB free, and batches on their way need %d MiB: a worker may die of a bus error. Give it more "
-            "(docker run --shm-size=1g), or use smaller batches, or num_workers=0",
-            folder,
-            free_bytes >> 20,
+            "%d MiB of memory can be had, and batches on their way need %d MiB: a process may be killed. Use smaller "
+            "batches, or num_workers=0, or give it more memory (docker run --memory)",
+            found >> 20,
             -(-needed_bytes >> 20),
         )
 
 
-def follow_lifeline(lifeline: Connection, *, at_end: Callable[[], object] | None = None) -> None:
-    """End this process soon after the other end of the pipe has closed, whatever it is doing then.
+def limit_threads() -> None:
+    """Have the numerical libraries of this process, loaded or not, work in one thread: the workers share the cores."""
+    import threadpoolctl
 
-    Args: at_end: called before that, in another thread than the main one, to wake what waits.
-    """
-    threading.Thread(target=_wait_for_end, args=(lifeline, at_end), name="lifeline", daemon=True).start()
+    for name in _THREAD_VARIABLES:
+        os.putenv(name, "1")
+    threadpoolctl.threadpool_limits(1)
+
+
+def end_soon() -> None:
+    """End this process in a while, whatever it is doing then."""
+    time.sleep(_GRACE_S)
+    os._exit(0)
 
 
 def end_processes(processes: list[BaseProcess], *, wait_s: float = 2 * _GRACE_S) -> None:
@@ -112,8 +190,8 @@ def describe_death(processes: list[BaseProcess], *, cause: str, has_worked: bool
     text = "; ".join(f"loader worker (pid {process.pid}) {_cause(process.exitcode)}" for process in dead)
     if not has_worked and any(process.exitcode == 1 for process in dead):
         text += (
-            " as it started. Each worker imports the program again: put what a script does under "
-            "`if __name__ == '__main__':`, read no script from standard input, or use num_workers=0"
+            " as it started. Each worker imports the program again, for the sake of its hooks: put what a script does "
+            "under `if __name__ == '__main__':`, or the hooks into a module of their own, or use num_workers=0"
         )
     return text
 
@@ -122,16 +200,7 @@ def _cause(exitcode: int | None) -> str:
     if exitcode == -signal.SIGKILL:
         return "was killed by signal 9, as the kernel does when memory runs out: use fewer workers or smaller batches"
     if exitcode == -signal.SIGBUS:
-        return "was killed by signal 7: shared memory (/dev/shm) is full"
+        return "was killed by signal 7: memory or a file it was reading is gone"
     if exitcode is not None and exitcode < 0:
         return f"was killed by signal {-exitcode}"
     return f"ended with exit code {exitcode}"
-
-
-def _wait_for_end(lifeline: Connection, at_end: Callable[[], object] | None) -> None:
-    with contextlib.suppress(EOFError, OSError):
-        lifeline.recv_bytes()
-    if at_end is not None:
-        at_end()
-    time.sleep(_GRACE_S)
-    os._exit(0)

@@ -27,7 +27,7 @@ def order_of(dataset: Dataset | MixedDataset, config: LoaderConfig, *, world_siz
     if config.on_error == "stop" and dataset.lost_shards:
         lost = dataset.lost_shards
         raise DatasetError(
-            f"{lost[0]}: missing or damaged, {counted(len(lost), 'such shard')}. Mend them, or set on_error='skip'"
+            f"{lost[0]}: missing or damaged, {counted(len(lost), 'such shard')}. Mend this, or set on_error='skip'"
         )
     mixed = isinstance(dataset, MixedDataset)
     if mixed and (config.resampled or not config.shuffle):

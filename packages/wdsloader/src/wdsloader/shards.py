@@ -13,8 +13,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from shardkit import (
     Sample,
     ShardFile,
@@ -74,7 +72,7 @@ class ShardTable:
 
     def locate(self, sample: int) -> tuple[int, int]:
         """Return (shard, row in the shard) of a sample number."""
-        shard = int(np.searchsorted(self.starts, sample, side="right")) - 1
+        shard = int(self.starts.searchsorted(sample, side="right")) - 1
         return shard, sample - int(self.starts[shard])
 
 

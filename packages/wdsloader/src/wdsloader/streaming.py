@@ -9,7 +9,7 @@ order each epoch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import BinaryIO
@@ -26,8 +26,9 @@ from shardkit import (
     seeded_words,
 )
 from wdsloader.account import FILTERED, LOST_SHARD, Fault
-from wdsloader.assembly import Assembler, Part, empty_part
+from wdsloader.assembly import Assembler, Part
 from wdsloader.config import LoaderConfig
+from wdsloader.decode import Uint8s
 from wdsloader.errors import FetchError, SampleError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
 from wdsloader.held import packed_bytes
@@ -43,6 +44,7 @@ log = logging.getLogger(__name__)
 _WORDS_AT_ONCE = 1024
 # As webdataset: enough to mix from the first batch on without reading the whole buffer first.
 _INITIAL_SAMPLES = 100
+_NO_ROWS = np.empty((0, 0, 0, 3), np.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +68,20 @@ class Streamed:
     content: Sample
 
 
-def stream_parts(task: StreamTask) -> Iterator[Part]:
+def stream_parts(task: StreamTask, slots: Iterator[Uint8s]) -> Generator[Part, None, None]:
     """Yield the worker's own whole batches of one epoch; ``position`` counts this worker's samples.
 
     Under "skip" bad samples are left out of the batches; what is left of a damaged shard behind the damage is lost.
+    Args: slots: uint8 (batch_size, size, size, 3), the pixels of each batch; it ends early where there is none more.
     Raises: SampleError: a damaged shard or sample. FetchError. Both under "stop" alone. TransformError.
     """
     batches = _Batches(task)
     for found in stream_samples(task):
+        if batches.needs_slot:
+            images = next(slots, None)
+            if images is None:
+                return
+            batches.begin(images)
         batches.add(found)
         if batches.is_full:
             yield batches.take(num_rows=task.config.batch_size)
@@ -97,7 +105,13 @@ class _Batches:
         self._task = task
         self._assembler = Assembler(find_good=_none_before)
         self._position = 0
-        self._begin()
+        self._images: Uint8s = _NO_ROWS
+        self._reset()
+
+    @property
+    def needs_slot(self) -> bool:
+        """Whether a batch has to be begun before more can be added."""
+        return not len(self._images)
 
     @property
     def num_rows(self) -> int:
@@ -114,12 +128,16 @@ class _Batches:
         """Whether anything was left out that no batch has told yet."""
         return bool(self._faults or self._lost)
 
+    def begin(self, images: Uint8s) -> None:
+        """Fill a batch with these pixels."""
+        self._images = images
+
     def add(self, found: Streamed | SampleError) -> None:
         """Decode a sample into the next row, or take note of why it cannot be."""
         config, row = self._task.config, self.num_rows
         try:
             stored, identity = stored_in(found, self._task)
-            self._part.labels[row] = decode_sample(stored, identity, config=config, out=self._part.images[row])
+            self._labels.append(decode_sample(stored, identity, config=config, out=self._images[row]))
         except SampleError as error:
             if config.on_error == "stop" and error.kind != FILTERED:
                 raise
@@ -133,29 +151,29 @@ class _Batches:
     def forget_rows(self) -> None:
         """Drop the rows that make no whole batch."""
         self._keys.clear()
+        self._labels.clear()
 
     def take(self, *, num_rows: int) -> Part:
         """Return the batch; rows beyond the samples are masked and repeat row 0."""
         filled = self.num_rows
-        part = replace(
-            self._part,
+        part = Part(
+            epoch=self._task.epoch,
+            position=self._position,
             rows=np.arange(filled),
-            images=self._part.images[:filled],
-            labels=self._part.labels[:filled],
+            labels=np.asarray(self._labels, np.int64),
             weights=np.ones(filled, np.float32),
             keys=tuple(self._keys),
             faults=tuple(self._faults),
             lost=tuple(self._lost),
         )
+        whole = self._assembler.assemble([part], images=self._images[:num_rows])
         self._position += filled
-        self._begin()
-        return self._assembler.assemble([part], num_rows=num_rows)
+        self._reset()
+        return whole
 
-    def _begin(self) -> None:
-        config = self._task.config
-        self._part = empty_part(
-            config.batch_size, size=config.image_size, epoch=self._task.epoch, position=self._position
-        )
+    def _reset(self) -> None:
+        self._images = _NO_ROWS
+        self._labels: list[int] = []
         self._keys: list[str] = []
         self._faults: list[Fault] = []
         self._lost: list[str] = []

@@ -1,7 +1,7 @@
 """A dataset as batches of torch tensors: worker processes, one epoch per ``iter``, a position with every batch.
 
-Owns the worker processes and the step from numpy parts to :class:`Batch`. A worker fills its rows of each batch; the
-parts are put together here, so a batch is the same for any number of workers. Workers live on from epoch to epoch.
+Owns the worker processes and the step from numpy to :class:`Batch`. A worker fills its rows of each batch in shared
+memory; nothing is copied here, and a batch is the same for any number of workers. Workers live on from epoch to epoch.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from wdsloader.account import EpochAccount, Fault, Tally
 from wdsloader.assembly import Assembler, Part
 from wdsloader.config import LoaderConfig
 from wdsloader.dataset import Dataset
-from wdsloader.errors import DatasetError, NoLengthError, WorkerError
+from wdsloader.decode import Uint8s
+from wdsloader.errors import ConfigError, DatasetError, NoLengthError, WorkerError
+from wdsloader.machine import default_workers
 from wdsloader.mixing import MixedDataset
 from wdsloader.pipeline import WorkerTask, find_good_row
 from wdsloader.plan import Plan
 from wdsloader.session import order_of, plan_of, resumed, schedule_of
 from wdsloader.state import LoaderState
 from wdsloader.streaming import StreamTask
-from wdsloader.torch_workers import Task, Workers
+from wdsloader.workers import Task, Workers
 
 __all__ = ["Batch", "TorchLoader"]
 
@@ -45,6 +47,9 @@ class Batch:
     a masked row. ``keys``: None for a masked row. ``position``: samples of ``epoch`` consumed over all ranks after this
     batch. ``state``: what :meth:`TorchLoader.load_state_dict` takes to go on behind this batch. ``faults``: the samples
     that were skipped or filtered out of it.
+
+    ``images`` lie in memory that is filled anew once nothing refers to it: no tensor, view, or array. So keep the batch
+    until a copy of it to a device that goes on in the background (``non_blocking=True``) is done.
     """
 
     images: torch.Tensor
@@ -71,8 +76,12 @@ class TorchLoader:
     ) -> None:
         if config.exact and dataset.counts is None:
             raise DatasetError("exact=True, and no manifest says how many samples the shards have; run `wds index`")
+        if config.pin_memory and not torch.cuda.is_available():
+            raise ConfigError("pin_memory=True is for a CUDA device, and torch finds none")
         self.dataset, self.config = dataset, config
         self.rank, self.world_size = rank, world_size
+        asked = config.num_workers
+        self.num_workers = default_workers(world_size=world_size) if asked is None else asked
         self._state = order_of(dataset, config, world_size=world_size)
         self._plan = self._plan_of(self._state)
         self._workers: Workers | None = None
@@ -99,7 +108,10 @@ class TorchLoader:
             return
         try:
             yield from self._stream_epoch(epoch) if self._plan is None else self._exact_epoch(epoch)
-        except Exception:
+        except GeneratorExit:
+            raise
+        except BaseException:
+            # Also when interrupted: what the workers have done since is made again, from the state.
             self.close()
             raise
         if self._finished():
@@ -149,13 +161,16 @@ class TorchLoader:
             plan, start = self._plan, self._state.position
             if self._workers is None or self._assembler is None:
                 task = self._task(plan)
-                self._workers = self._start(task, plan.usable_workers(self.config.num_workers))
+                self._workers = self._start(task, plan.usable_workers(self.num_workers))
                 self._assembler = Assembler(find_good=partial(find_good_row, task))
             tally = self._open_tally(epoch, start=start)
-            parts = self._workers.take()
-            if any((part.epoch, part.position) != (epoch, start) for part in parts):
+            filled = self._workers.take()
+            if filled is None:
+                raise WorkerError("a loader worker ended before its last batch")
+            if any((part.epoch, part.position) != (epoch, start) for part in filled.parts):
                 raise WorkerError(f"the workers are out of step with epoch {epoch}, position {start}")
-            whole = self._assembler.assemble(parts, num_rows=plan.rows(start))
+            images = filled.images[: plan.rows(start)]
+            whole = self._assembler.assemble(filled.parts, images=images)
             tally.add(whole.faults, delivered=int(whole.weights.sum()))
             end = plan.after(start)
             last = not plan.steps_from(end)
@@ -163,7 +178,9 @@ class TorchLoader:
             if last:
                 tally.dropped = int((plan.positions(end) < plan.num_samples).sum())
                 self._close_tally(tally)
-            yield self._batch(whole, position=end)
+            batch = self._batch(whole, images=images, position=end)
+            del filled, images
+            yield batch
 
     def _stream_epoch(self, epoch: int) -> Iterator[Batch]:
         self.close()
@@ -177,15 +194,18 @@ class TorchLoader:
         )
         shards_a_rank = -(-len(self.dataset.urls) // self.world_size)
         tally = self._open_tally(epoch, start=0)
-        workers = self._workers = self._start(task, min(self.config.num_workers, shards_a_rank))
-        while (part := workers.next()) is not None:
+        workers = self._workers = self._start(task, min(self.num_workers, shards_a_rank))
+        while (filled := workers.take()) is not None:
+            (part,) = filled.parts
             tally.add(part.faults, delivered=int(part.weights.sum()), lost=part.lost)
             tally.dropped += part.dropped
             if not len(part.rows):
                 continue
             position = self._state.position + int(part.weights.sum()) * self.world_size
             self._state = replace(self._state, position=position)
-            yield self._batch(part, position=position)
+            batch = self._batch(part, images=filled.images[: len(part.rows)], position=position)
+            del filled
+            yield batch
         self.close()
         self._state = replace(self._state, epoch=epoch + 1, position=0)
         self._close_tally(tally)
@@ -217,9 +237,9 @@ class TorchLoader:
         first = "; ".join(list(dict.fromkeys(map(str, account.faults)))[:_NAMED_FAULTS])
         log.log(level, "%s%s", account, f". First: {first}" if first else "")
 
-    def _batch(self, part: Part, *, position: int) -> Batch:
+    def _batch(self, part: Part, *, images: Uint8s, position: int) -> Batch:
         return Batch(
-            images=torch.from_numpy(part.images),
+            images=torch.from_numpy(images),
             labels=torch.from_numpy(part.labels),
             weights=torch.from_numpy(part.weights),
             keys=part.keys,
@@ -230,13 +250,25 @@ class TorchLoader:
         )
 
     def _start(self, task: Task, num_workers: int) -> Workers:
-        if num_workers < self.config.num_workers and not self._said:
-            log.info(
-                "%d of %d workers have rows to fill; the others are not started", num_workers, self.config.num_workers
-            )
+        if num_workers < self.num_workers and not self._said:
+            log.info("%d of %d workers have rows to fill; the others are not started", num_workers, self.num_workers)
             self._said = True
-        workers = Workers(task, num_workers)
+        workers = Workers(task, num_workers, pin=_pin if self.config.pin_memory else None)
         # A loader that is dropped unclosed must leave no process behind. And when this process ends, its workers have
         # to be told before multiprocessing waits for them, which it does in an exit handler registered earlier.
         self._finalizer = atexit.register(weakref.finalize(self, workers.close))
         return workers
+
+
+def _pin(address: int, *, num_bytes: int) -> Callable[[], object]:
+    """Register memory with the CUDA driver; return what undoes it."""
+    runtime = torch.cuda.cudart()
+    status = int(runtime.cudaHostRegister(address, num_bytes, 0))
+    if status:
+        log.warning("CUDA cannot pin %d MiB for a batch (error %d): copies to the device wait", num_bytes >> 20, status)
+        return _nothing
+    return partial(runtime.cudaHostUnregister, address)
+
+
+def _nothing() -> None:
+    """Undo nothing."""

@@ -23,6 +23,9 @@ __all__ = ["Recode", "Transform", "encoder_version", "recode_sample"]
 # What most tools take that are not told: 2 to 3 times the bytes of 75, and hardly a difference to the original.
 _DEFAULT_QUALITY = 95
 _MAX_SIDE_PX = 65_500
+# Units of 16 x 16 pixels between restart markers, for 1 % more bytes: crops come 1.25 times as fast; 1.18 times with a
+# marker a row, 1.26 times with two units and 2 % (2,000 photos of 465 x 402 pixels, 224 px crops).
+_CROP_READY_UNITS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +34,8 @@ class Recode:
 
     ``max_size_px``: the longest side that a picture may have, from 1 to 65500; larger ones are scaled down.
     ``quality``: of the JPEG, from 1 to 100: every picture is re-encoded; without it only those that are too large or no
-    JPEG (at 95), the others keep their bytes. ``crop_ready``: a restart marker before every row of blocks, so that
-    readers can cut a crop out of the bytes.
+    JPEG (at 95), the others keep their bytes. ``crop_ready``: a restart marker after every four units, so that readers
+    can pass over what a crop does not need.
     Raises: PackError: a value out of range, or nothing to do.
     """
 
@@ -159,6 +162,6 @@ def _encode(picture: Image.Image, recode: Recode) -> bytes:
         subsampling="4:2:0",
         optimize=False,
         progressive=False,
-        restart_marker_rows=1 if recode.crop_ready else 0,
+        restart_marker_blocks=_CROP_READY_UNITS if recode.crop_ready else 0,
     )
     return buffer.getvalue()
