@@ -10,6 +10,7 @@ import contextlib
 import re
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
@@ -72,11 +73,17 @@ class WebPool:
         self._sockets: WeakSet[socket.socket] = WeakSet()
         timeout = Timeout(connect=limits.connect_s, read=limits.read_s)
         self._manager = urllib3.PoolManager(timeout=timeout, maxsize=_CONNECTIONS)
-        self._manager.pool_classes_by_scheme = _pools_of(self._sockets)
+        self._manager.pool_classes_by_scheme = _pools_of(self._known)
 
     def close(self) -> None:
         """Close the connections that nobody uses."""
         self._manager.clear()
+
+    def _known(self, connected: socket.socket) -> None:
+        self._sockets.add(connected)
+        if self.ended.is_set():
+            # It was connecting while the others were shut down.
+            connected.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
         """End what is under way too: who waits for a server, in whatever thread, waits no more."""
@@ -127,18 +134,18 @@ class WebPool:
             raise PassingError(reason_of(error, url)) from None
 
 
-def _pools_of(sockets: WeakSet[socket.socket]) -> dict[str, type[HTTPConnectionPool]]:
-    """Return the kinds of pools whose connections put their sockets there: urllib3 gives out none that is in use."""
+def _pools_of(known: Callable[[socket.socket], None]) -> dict[str, type[HTTPConnectionPool]]:
+    """Return the kinds of pools whose connections make their sockets known: urllib3 gives out none that is in use."""
 
     class Plain(HTTPConnection):
         def connect(self) -> None:
             super().connect()
-            sockets.add(self.sock)
+            known(self.sock)
 
     class Secure(HTTPSConnection):
         def connect(self) -> None:
             super().connect()
-            sockets.add(self.sock)
+            known(self.sock)
 
     class PlainPool(HTTPConnectionPool):
         ConnectionCls = Plain
