@@ -51,8 +51,9 @@ def resolve_config(
     start = _start(recipe_name, values, base=base)
     said = [values, *map(_override, overrides)]
     said += [_nested(key, value) for key, value in (flags or {}).items() if value is not None]
-    # All at once: of two settings that only fit each other, neither fits what was there before.
-    return with_values(start, _merged(said))
+    # Each is checked, also where a later one wins; built is all at once: of two settings that only fit each other,
+    # neither fits what was there before.
+    return _built(start, _merged(_checked(start, values) for values in said))
 
 
 def read_toml(path: Path) -> TrainConfig:
@@ -90,26 +91,39 @@ def with_overrides(config: TrainConfig, overrides: Sequence[str]) -> TrainConfig
 
     Raises: ConfigError: no '=', a value that is not TOML, an unknown key, a wrong type.
     """
-    return with_values(config, _merged(map(_override, overrides)))
+    return _built(config, _merged(_checked(config, _override(text)) for text in overrides))
 
 
-def with_values(config: _Config, values: Mapping[str, Any], *, where: str = "") -> _Config:
+def with_values(config: _Config, values: Mapping[str, Any]) -> _Config:
     """Return a copy of a config dataclass with nested values replaced, types checked strictly.
 
     Raises: ConfigError: an unknown key, with the nearest name; a wrong type; a value out of range.
     """
+    return _built(config, _checked(config, values))
+
+
+def _checked(config: object, values: Mapping[str, Any], *, where: str = "") -> dict[str, Any]:
+    """Return nested values as the settings have them. Raises: ConfigError: an unknown key, a wrong type."""
     hints = get_type_hints(type(config))
-    made = {item.name: getattr(config, item.name) for item in fields(cast(Any, config))}
+    checked: dict[str, Any] = {}
     for key, value in values.items():
         path = f"{where}{key}"
-        if key not in made:
-            raise ConfigError(_unknown(path, list(made), where=where))
-        if is_dataclass(made[key]):
-            if not isinstance(value, Mapping):
-                raise ConfigError(f"{path}: is a section; set one of its keys, such as {path}.{_first_key(made[key])}.")
-            made[key] = with_values(made[key], value, where=f"{path}.")
+        if key not in hints:
+            raise ConfigError(_unknown(path, list(hints), where=where))
+        now = getattr(config, key)
+        if not is_dataclass(now):
+            checked[key] = _typed(path, value, hint=hints[key])
+        elif isinstance(value, Mapping):
+            checked[key] = _checked(now, value, where=f"{path}.")
         else:
-            made[key] = _typed(path, value, hint=hints[key])
+            raise ConfigError(f"{path}: is a section; set one of its keys, such as {path}.{_first_key(now)}.")
+    return checked
+
+
+def _built(config: _Config, values: Mapping[str, Any]) -> _Config:
+    made = {item.name: getattr(config, item.name) for item in fields(cast(Any, config))}
+    for key, value in values.items():
+        made[key] = _built(made[key], value) if is_dataclass(made[key]) else value
     return type(config)(**made)
 
 
