@@ -257,6 +257,7 @@ def _figures(result: EvalResult) -> dict[str, object]:
     if result.classes is not None:
         classes = result.classes
         figures["classes"] = {
+            "names": None if classes.names is None else list(classes.names),
             "count": classes.counts.tolist(),
             "correct1": classes.correct1.tolist(),
             "correct5": classes.correct5.tolist(),

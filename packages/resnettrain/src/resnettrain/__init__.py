@@ -33,6 +33,7 @@ from resnettrain.errors import (
     NonFiniteLossError,
     OutOfMemoryError,
     PeerError,
+    ReportError,
     ResnettrainError,
     RunFolderError,
     UnsafeCheckpointError,
@@ -50,8 +51,17 @@ from resnettrain.progress import (
 )
 from resnettrain.rank import Rank
 from resnettrain.recipes import DEFAULT_RECIPE, RECIPES, Published, Recipe, recipe
+from resnettrain.report import (
+    ClassReport,
+    RunRecord,
+    read_class_report,
+    read_run,
+    report_document,
+    report_page,
+)
 from resnettrain.schedule import Schedule, lr_at, make_schedule, resolution_at
 from resnettrain.settings import from_toml, read_toml, resolve_config, to_mapping, to_toml, with_overrides, with_values
+from resnettrain.verdict import Judgement, verdict
 
 if TYPE_CHECKING:
     from resnettrain.checkpoint import find_checkpoint, latest, list_checkpoints, read_checkpoint
@@ -70,6 +80,7 @@ __all__ = [
     "CheckpointError",
     "CheckpointSaved",
     "ClassFigures",
+    "ClassReport",
     "ConfigError",
     "DataConfig",
     "DataMismatchError",
@@ -80,6 +91,7 @@ __all__ = [
     "EvaluationError",
     "Event",
     "Figures",
+    "Judgement",
     "LogConfig",
     "LossConfig",
     "ModelConfig",
@@ -91,10 +103,12 @@ __all__ = [
     "Published",
     "Rank",
     "Recipe",
+    "ReportError",
     "ResnettrainError",
     "ResolutionConfig",
     "RunEnded",
     "RunFolderError",
+    "RunRecord",
     "RunStarted",
     "RuntimeConfig",
     "Schedule",
@@ -118,9 +132,13 @@ __all__ = [
     "model_names",
     "new_run_dir",
     "read_checkpoint",
+    "read_class_report",
     "read_metrics",
+    "read_run",
     "read_toml",
     "recipe",
+    "report_document",
+    "report_page",
     "resolution_at",
     "resolve_config",
     "resume_config",
@@ -128,6 +146,7 @@ __all__ = [
     "to_mapping",
     "to_toml",
     "train",
+    "verdict",
     "with_overrides",
     "with_values",
 ]

@@ -10,6 +10,7 @@ __all__ = [
     "NonFiniteLossError",
     "OutOfMemoryError",
     "PeerError",
+    "ReportError",
     "ResnettrainError",
     "RunFolderError",
     "UnsafeCheckpointError",
@@ -50,6 +51,10 @@ class OutOfMemoryError(ResnettrainError, MemoryError):
 
 class PeerError(ResnettrainError, ConnectionError):
     """Another rank failed or is gone; the message is what it said."""
+
+
+class ReportError(ResnettrainError, ValueError):
+    """There is nothing to report on, or the page cannot be made."""
 
 
 class RunFolderError(ResnettrainError, OSError):
