@@ -31,7 +31,9 @@ class Elements(HTMLParser):
 def write_run(folder: Path, *overrides: str, epochs: int = 3, val: bool = True, ended: bool = True) -> Path:
     """Write a run folder as training does: ten reports an epoch."""
     folder.mkdir()
-    settings = resolve_config(overrides=["model.num_classes=4", 'data.urls=["a.tar"]', *overrides])
+    settings = resolve_config(
+        overrides=["model.num_classes=4", "data.batch_size=16", 'data.urls=["a.tar"]', *overrides]
+    )
     (folder / "config.toml").write_text(to_toml(settings))
     records: list[dict[str, Any]] = []
     for number in range(10 * epochs):

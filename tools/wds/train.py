@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,6 +13,7 @@ from wds import train_options as opt
 from wds.console import AsJson, print_json, print_line, print_note
 from wds.patterns import expand_existing, without_stdin
 from wds.ranks import launch_ranks, this_rank
+from wds.report import print_verdict
 from wds.run_view import RunView
 from wds.text import masked
 
@@ -196,16 +198,29 @@ def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
         result = resnettrain.train(settings, progress=view, resume=start, place=place)
     finally:
         view.close()
-    if not place.is_first:
-        pass
-    elif as_json:
-        print_json(_as_document(result))
-    else:
-        _print_result(result)
+    if place.is_first:
+        _print_ending(result, as_json=as_json)
     if result.outcome == "interrupted":
         way_on = "This recipe cannot be resumed." if by_source else f"Go on: wds train --resume {result.run_dir}"
         print_note(f"Stopped by a signal. {way_on}")
         raise typer.Exit(128 + (result.signal or 2))
+
+
+def _print_ending(result: TrainResult, *, as_json: bool) -> None:
+    """Print what came out, and what the run's own records say of it."""
+    from resnettrain import read_metrics, read_toml, verdict
+
+    classes = None if result.val is None else result.val.classes
+    judged = verdict(
+        read_metrics(result.run_dir),
+        config=read_toml(result.run_dir / "config.toml"),
+        confusion=None if classes is None else classes.confusion.tolist(),
+    )
+    if as_json:
+        print_json({**_as_document(result), "verdict": [asdict(one) for one in judged]})
+        return
+    _print_result(result)
+    print_verdict(judged)
 
 
 def _print_result(result: TrainResult) -> None:

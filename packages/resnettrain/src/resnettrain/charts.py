@@ -79,7 +79,7 @@ def chart(
         return None
     x_high = max(x for curve in drawn for x, _ in curve.points) or 1.0
     lowest = min(y for curve in drawn for _, y in curve.points)
-    if not from_zero and 0 < lowest and max(y for curve in drawn for _, y in curve.points) > _LOG_FROM * lowest:
+    if not from_zero and lowest > 0 and max(y for curve in drawn for _, y in curve.points) > _LOG_FROM * lowest:
         return _log_chart(title, drawn, x_high=x_high)
     values = [y for curve in drawn for _, y in curve.points]
     low, high = (0.0 if from_zero else min(values)), max([*values, *([top] if top is not None else [])])

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+import torch
 from torch import nn
 
 from resnettrain.config import TrainConfig
@@ -232,7 +233,7 @@ def _report(run: Run, *, lr: float) -> None:
     loss, top1 = run.window.means()
     images_per_s, wait_share = run.meter.read()
     state = run.state
-    left = _samples_left(run)
+    left, device = _samples_left(run), run.numerics.device
     report = TrainReport(
         epoch=state.epoch,
         batch=state.batch,
@@ -243,10 +244,16 @@ def _report(run: Run, *, lr: float) -> None:
         images_per_s=images_per_s,
         wait_share=wait_share,
         eta_s=left / images_per_s if left is not None and images_per_s > 0 else None,
+        memory_bytes=torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
     )
     state.reported = state.samples
-    run.log.write("train", {name: figure for name, figure in asdict(report).items() if name != "eta_s"})
+    run.log.write("train", _lasting(report))
     run.progress(report)
+
+
+def _lasting(report: TrainReport) -> dict[str, object]:
+    """Return what is recorded of a report: what will still be of use, and what is known."""
+    return {name: figure for name, figure in asdict(report).items() if name != "eta_s" and figure is not None}
 
 
 def _weighed(run: Run) -> dict[str, nn.Module]:
