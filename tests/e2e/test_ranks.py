@@ -112,9 +112,14 @@ def host(name: str, number: int, args: Sequence[str], *, cwd: Path) -> Iterator[
     launch = (
         *TORCHRUN, "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=5", "--rdzv-backend=c10d",
         "--rdzv-endpoint=10.231.7.1:29400", "--rdzv-id=two", f"--local-addr=10.231.7.{number}",
-        "--rdzv-conf=last_call_timeout=5,keep_alive_interval=1,keep_alive_max_attempt=3,join_timeout=60",
+        f"--rdzv-conf=is_host={2 - number},last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=3",
     )  # fmt: skip
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": f"v{'ab'[number - 1]}"}
+    environment = {
+        **os.environ,
+        "GLOO_SOCKET_IFNAME": f"v{'ab'[number - 1]}",
+        # Else torch 2.14 tells a host that comes later nowhere where the first one is.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
     with (cwd / f"host-{number}.log").open("ab") as log:
         process = subprocess.Popen(
             ["ip", "netns", "exec", name, *launch, "--no-python", sys.executable, "-m", "wds", *args],

@@ -194,6 +194,11 @@ class TestFp16:
             step.model.get_parameter("head.bias")[0] = float("nan")
         run(step, batch)
         assert all(map(torch.equal, before[:-1], weights(step.model)[:-1]))
+        # Nor is any later update made, though there the scaler has nothing to find.
+        with torch.no_grad():
+            step.model.get_parameter("head.bias").copy_(before[-1])
+        run(step, batch)
+        assert all(map(torch.equal, before, weights(step.model)))
         with pytest.raises(NonFiniteLossError, match=r"the loss is nan.*key0, key1"):
             step.guard.check()
 
@@ -309,6 +314,18 @@ def test_an_average_is_of_the_bare_model_also_where_that_is_wrapped() -> None:
     assert step.ema is not None
     assert step.ema.module.state_dict().keys() == build_model("tiny", num_classes=CLASSES, seed=0).state_dict().keys()
     assert not torch.equal(step.ema.module.get_parameter("fc.weight"), step.model.get_parameter("fc.weight"))
+
+
+def test_an_average_of_every_second_update_follows_the_second_and_the_fourth() -> None:
+    step = a_step(NoNorm(), ema__decay=0.9, ema__every=2)
+    assert step.ema is not None
+    state, moved = TrainState(), []
+    for _ in range(4):
+        before = weights(step.ema.module)
+        step.run(a_batch(), lr=0.1, state=state)
+        state.updates += 1
+        moved.append(not all(map(torch.equal, before, weights(step.ema.module))))
+    assert moved == [False, True, False, True]
 
 
 def test_more_sizes_than_are_compiled_are_refused() -> None:

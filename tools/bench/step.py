@@ -8,7 +8,6 @@ With `--pictures N` also a whole run from shards, beside the model alone and the
 from __future__ import annotations
 
 import argparse
-import resource
 import statistics
 import tempfile
 import time
@@ -22,7 +21,7 @@ from torch.nn import functional
 
 from bench.paired import machine
 from bench.shard_tools import make_data
-from resnettrain import TrainConfig, build_model, resolve_config, train
+from resnettrain import Event, TrainConfig, TrainReport, build_model, resolve_config, train
 from resnettrain.feed import DeviceBatch
 from resnettrain.numerics import Numerics
 from resnettrain.state import TrainState
@@ -32,6 +31,8 @@ from wdsloader import AugmentConfig, LoaderConfig, TorchLoader, open_dataset
 __all__ = ["main"]
 
 _CLASSES = 100
+# Updates of a run that its workers' start is in.
+_STARTING = 3
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -126,45 +127,46 @@ def _batch(config: TrainConfig) -> DeviceBatch:
 
 
 def _print_with_data(flags: dict[str, object], *, num_pictures: int) -> None:
-    """Train on shards, and set that beside the model alone and the loader alone for as many batches."""
+    """Train on shards, and set that beside the model alone and the loader alone for as many batches.
+
+    The first batches are not counted: with them the workers start.
+    """
+    reported_s: list[float] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, TrainReport):
+            reported_s.append(time.perf_counter())
+
     with tempfile.TemporaryDirectory() as folder:
         make_data(Path(folder) / "data", num_pictures=num_pictures)
         urls = [str(Path(folder) / "data" / "shards")]
-        config = resolve_config(
-            flags={
-                **flags,
-                "model.num_classes": None,
-                "data.urls": urls,
-                "schedule.epochs": 1,
-                "run_dir": Path(folder) / "run",
-            }
-        )
-        result = train(config)
-        loader_s = _loader_cpu_s(config, urls=urls, num_batches=result.updates)
+        own = {"data.urls": urls, "schedule.epochs": 1, "log.every_s": 0.0, "run_dir": Path(folder) / "run"}
+        config = resolve_config(flags={**flags, **own, "model.num_classes": None})
+        train(config, progress=note)
+        num_updates = len(reported_s) - 1 - _STARTING
+        loader_s = _loader_cpu_s(config, urls=urls, num_batches=num_updates)
     step, batch = _our_step(config), _batch(config)
     step(batch)
-    model_s = sum(_timed(step, batch)[1] for _ in range(result.updates))
-    whole_s, bound_s = result.seconds - result.save_s, model_s + loader_s / 2
+    model_s = sum(_timed(step, batch)[1] for _ in range(num_updates))
+    whole_s, bound_s = reported_s[-1] - reported_s[_STARTING], model_s + loader_s / 2
     print(
-        f"from shards: {whole_s:.1f} s for {result.updates} updates, of which {result.wait_s:.1f} waiting; "
+        f"from shards: {whole_s:.1f} s for {num_updates} updates; "
         f"model alone {model_s:.1f} s, loader {loader_s:.1f} CPU s; "
         f"ratio to model + loader / 2: {whole_s / bound_s:.3f}"
     )
 
 
 def _loader_cpu_s(config: TrainConfig, *, urls: list[str], num_batches: int) -> float:
-    """Return the CPU seconds that the batches of a run take in this process and the workers."""
+    """Return the CPU seconds that the batches of a run take, worked out in this process."""
     settings = LoaderConfig(
-        batch_size=config.data.batch_size, image_size=config.model.image_size, augment=AugmentConfig()
+        batch_size=config.data.batch_size,
+        image_size=config.model.image_size,
+        augment=AugmentConfig(),
+        num_workers=0,
     )
-    before = _cpu_s()
     with open_dataset(urls) as dataset, TorchLoader(dataset, settings) as loader:
-        for number, _ in enumerate(loader, start=1):
-            if number == num_batches:
-                break
-    return _cpu_s() - before
-
-
-def _cpu_s() -> float:
-    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+        batches = iter(loader)
+        before = time.process_time()
+        for _ in range(num_batches):
+            next(batches)
+        return time.process_time() - before

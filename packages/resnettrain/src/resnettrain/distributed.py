@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import inspect
 import io
+import json
 import logging
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -206,16 +208,39 @@ def open_ranks(place: Rank) -> Iterator[Ranks]:
 
 
 def _join(place: Rank) -> Store:
-    """Wait for all ranks, here and not inside of torch: there no signal is heard."""
+    """Wait for all ranks, here and not inside of torch: there no signal is heard. Return a store of theirs alone.
+
+    torchrun keeps one store over its restarts, with all that ranks have written who are no more. So each rank says who
+    it is by a random word, the first one makes a list of these, and it holds once everybody has found itself in it.
+    Raises: PeerError: not all came in time.
+    """
     store, _, _ = next(rendezvous(place.rendezvous, place.rank, place.world_size, timeout=_JOIN))
-    came = store.add("came", 1)
+    mine = uuid.uuid4().hex
+    store.set(f"here-{place.rank}", mine)
     end = time.monotonic() + _JOIN.total_seconds()
-    while came < place.world_size:
+    listed: list[str] = []
+    name = ""
+    while True:
+        if place.is_first:
+            here = [_read(store, f"here-{rank}") for rank in range(place.world_size)]
+            if here != listed and all(here):
+                listed, name = here, uuid.uuid4().hex
+                store.set("list", json.dumps([name, listed]))
+        elif found := _read(store, "list"):
+            name, listed = json.loads(found)
+        if listed[place.rank : place.rank + 1] == [mine]:
+            group = PrefixStore(name, store)
+            group.set(f"found-{place.rank}", "yes")
+            if all(_read(group, f"found-{rank}") for rank in range(place.world_size)):
+                return group
         if time.monotonic() > end:
-            raise PeerError(f"{came} of {place.world_size} ranks came within {_JOIN.total_seconds():.0f} s.")
+            raise PeerError(f"of {place.world_size} ranks not all came within {_JOIN.total_seconds():.0f} s.")
         time.sleep(0.05)
-        came = store.add("came", 0)
-    return cast(Store, store)
+
+
+def _read(store: Store, key: str) -> str:
+    """Return a value, "" where there is none; waits for none."""
+    return store.compare_set(key, "", "").decode()
 
 
 def _is_of_peer(error: Exception) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from resnettrain.config import EmaConfig
 
@@ -18,7 +18,8 @@ class Ema:
     def __init__(self, model: nn.Module, *, decay: float, every: int, warmup: bool) -> None:
         self.module = copy.deepcopy(model).eval().requires_grad_(False)
         self._decay, self._every, self._warmup = decay, every, warmup
-        self._averages, self._weights = list(self.module.parameters()), list(model.parameters())
+        self._averages: list[Tensor] = list(self.module.parameters())
+        self._weights: list[Tensor] = list(model.parameters())
         # BatchNorm's own averages belong to weights of now; averaged once more they would lag behind the weights.
         self._copies, self._originals = list(self.module.buffers()), list(model.buffers())
 
