@@ -24,6 +24,7 @@ from wds.inspect import inspect
 from wds.make_shards import make_shards
 from wds.patterns import GreedyCommand, refuse_empty
 from wds.peek import peek
+from wds.predict import export, predict
 from wds.ranks import is_heard
 from wds.recipes import recipes_app
 from wds.repair import repair
@@ -169,6 +170,8 @@ _mount("repair", repair)
 _mount("reshard", reshard)
 _mount("train", train, cls=GreedyCommand)
 _mount("eval", evaluate)
+_mount("predict", predict)
+_mount("export", export)
 _mount("report", report)
 _mount("demo", demo)
 app.add_typer(recipes_app, name="recipes")

@@ -21,6 +21,7 @@ __all__ = [
     "Flip",
     "GlobalBatchSize",
     "ImageSize",
+    "Init",
     "LearningRate",
     "MaxHours",
     "MaxSkipped",
@@ -80,6 +81,14 @@ Model = Annotated[
 ]
 ImageSize = Annotated[
     int | None, typer.Option("--image-size", help="Side of the square input in pixels.  Default: 224.")
+]
+Init = Annotated[
+    Path | None,
+    typer.Option(
+        "--init",
+        metavar="FILE",
+        help="Start from weights: a checkpoint, torchvision's .pth, .safetensors. The head is new for other classes.",
+    ),
 ]
 Epochs = Annotated[
     int | None, typer.Option("--epochs", help="Times that every sample is seen.  Default: 16; 1 for `seed`.")

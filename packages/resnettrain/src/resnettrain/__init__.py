@@ -30,6 +30,7 @@ from resnettrain.errors import (
     ConfigError,
     DataMismatchError,
     EvaluationError,
+    ExportError,
     NonFiniteLossError,
     OutOfMemoryError,
     PeerError,
@@ -66,15 +67,19 @@ from resnettrain.verdict import Judgement, verdict
 if TYPE_CHECKING:
     from resnettrain.checkpoint import find_checkpoint, latest, list_checkpoints, read_checkpoint
     from resnettrain.evaluate import EvalResult, Figures, evaluate_checkpoint
+    from resnettrain.export import Exported, export_model, export_suffix
     from resnettrain.metrics import ClassFigures
     from resnettrain.model import build_model, flops_per_image, model_names
+    from resnettrain.predict import Answer, Picture, Predictor, Unreadable, pictures_in_files, pictures_in_shards
     from resnettrain.runlog import new_run_dir, read_metrics
     from resnettrain.state import config_of, resume_config
     from resnettrain.trainer import TrainResult, train
+    from resnettrain.weights import TrainedModel, load_trained
 
 __all__ = [
     "DEFAULT_RECIPE",
     "RECIPES",
+    "Answer",
     "AugmentConfig",
     "CheckpointConfig",
     "CheckpointError",
@@ -90,6 +95,8 @@ __all__ = [
     "EvalResult",
     "EvaluationError",
     "Event",
+    "ExportError",
+    "Exported",
     "Figures",
     "Judgement",
     "LogConfig",
@@ -99,6 +106,8 @@ __all__ = [
     "OptimConfig",
     "OutOfMemoryError",
     "PeerError",
+    "Picture",
+    "Predictor",
     "Progress",
     "Published",
     "Rank",
@@ -116,21 +125,28 @@ __all__ = [
     "TrainConfig",
     "TrainReport",
     "TrainResult",
+    "TrainedModel",
+    "Unreadable",
     "UnsafeCheckpointError",
     "ValProgress",
     "ValReport",
     "build_model",
     "config_of",
     "evaluate_checkpoint",
+    "export_model",
+    "export_suffix",
     "find_checkpoint",
     "flops_per_image",
     "from_toml",
     "latest",
     "list_checkpoints",
+    "load_trained",
     "lr_at",
     "make_schedule",
     "model_names",
     "new_run_dir",
+    "pictures_in_files",
+    "pictures_in_shards",
     "read_checkpoint",
     "read_class_report",
     "read_metrics",
@@ -153,19 +169,30 @@ __all__ = [
 
 # Names whose modules import torch or the packages below, and where they are.
 _HEAVY = {
+    "Answer": "predict",
     "ClassFigures": "metrics",
     "EvalResult": "evaluate",
+    "Exported": "export",
     "Figures": "evaluate",
+    "Picture": "predict",
+    "Predictor": "predict",
     "TrainResult": "trainer",
+    "TrainedModel": "weights",
+    "Unreadable": "predict",
     "build_model": "model",
     "config_of": "state",
     "evaluate_checkpoint": "evaluate",
+    "export_model": "export",
+    "export_suffix": "export",
     "find_checkpoint": "checkpoint",
     "flops_per_image": "model",
     "latest": "checkpoint",
     "list_checkpoints": "checkpoint",
+    "load_trained": "weights",
     "model_names": "model",
     "new_run_dir": "runlog",
+    "pictures_in_files": "predict",
+    "pictures_in_shards": "predict",
     "read_checkpoint": "checkpoint",
     "read_metrics": "runlog",
     "resume_config": "state",

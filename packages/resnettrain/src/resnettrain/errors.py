@@ -7,6 +7,7 @@ __all__ = [
     "ConfigError",
     "DataMismatchError",
     "EvaluationError",
+    "ExportError",
     "NonFiniteLossError",
     "OutOfMemoryError",
     "PeerError",
@@ -39,6 +40,10 @@ class UnsafeCheckpointError(CheckpointError):
 
 class EvaluationError(ResnettrainError):
     """An evaluation cannot count every sample exactly once."""
+
+
+class ExportError(ResnettrainError):
+    """A model cannot be exported, or what was made of it answers otherwise; nothing was written."""
 
 
 class NonFiniteLossError(ResnettrainError, ArithmeticError):

@@ -48,6 +48,7 @@ from resnettrain.state import (
 )
 from resnettrain.step import make_step
 from resnettrain.stop import Agreement, StopRequest
+from resnettrain.weights import read_init, read_weights, start_from
 from wdsloader import Dataset, mask_url, open_dataset
 
 __all__ = ["open_run"]
@@ -84,8 +85,6 @@ def open_run(
         require_resumable(config, start)
     if not config.data.urls:
         raise ConfigError("data.urls: no shards are named. Give --urls PATTERN.")
-    if config.model.init is not None:
-        raise ConfigError(f"model.init: {config.model.init} cannot be loaded by this version. Leave it out.")
     _require_heeded(config, ranks=ranks)
     config = fitted_batch(config, start, world_size=ranks.world_size)
     numerics = Numerics.of(config.runtime, local_rank=ranks.place.local_rank)
@@ -214,7 +213,7 @@ def _assemble(
     numerics, identity, ranks = parts.numerics, parts.identity, parts.ranks
     step = make_step(
         config,
-        _placed(config, parts),
+        _placed(config, parts, fresh=start is None),
         numerics=numerics,
         rank=ranks.place.rank,
         world_size=ranks.world_size,
@@ -260,8 +259,12 @@ def _assemble(
     )
 
 
-def _placed(config: TrainConfig, parts: _Parts) -> nn.Module:
-    """Return the model on its device. Raises: ConfigError: a way to normalize that the device does not have."""
+def _placed(config: TrainConfig, parts: _Parts, *, fresh: bool) -> nn.Module:
+    """Return the model on its device; a run that begins has the weights of `model.init` in it.
+
+    Raises: ConfigError: a way to normalize that the device does not have; no such weights. CheckpointError: of another
+    model.
+    """
     model = build_model(
         parts.identity.model,
         num_classes=parts.identity.num_classes,
@@ -269,6 +272,14 @@ def _placed(config: TrainConfig, parts: _Parts) -> nn.Module:
         zero_init_residual=config.model.zero_init_residual,
         antialias=config.model.antialias,
     )
+    if fresh and config.model.init is not None:
+        ranks, path = parts.ranks, config.model.init
+        data = (
+            ranks.bytes_from_first(read_init(path) if ranks.is_first else b"").getvalue()
+            if not ranks.is_alone
+            else read_init(path)
+        )
+        log.info("%s: %s", path, start_from(read_weights(data, path=path), model=model, path=path))
     model = parts.numerics.place(model)
     if not config.distributed.sync_norm or parts.ranks.is_alone:
         return model
