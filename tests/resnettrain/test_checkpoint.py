@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import pickle
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -144,6 +145,26 @@ def test_a_full_disk_leaves_the_earlier_file_and_nothing_half_made(
         save(tmp_path, 1)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_save_is_on_the_disk_before_it_takes_its_name_and_its_name_is_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def tell_fsync(handle: int) -> None:
+        steps.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
+        fsync(handle)
+
+    def tell_replace(source: Path, target: Path) -> None:
+        steps.append("name")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", tell_fsync)
+    monkeypatch.setattr(os, "replace", tell_replace)
+    save(tmp_path, 1)
+    assert steps == ["file", "name", "folder"]
 
 
 @pytest.mark.slow

@@ -119,6 +119,9 @@ def _exit_code(error: Exception) -> int | None:
 
 
 def _show(error: Exception) -> None:
+    if "LOCAL_RANK" in os.environ:
+        # The launcher ends the ranks that are left: this one ends by itself, and has something to say.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.environ.get("WDS_DEBUG") == "1":
         traceback.print_exception(error)
     if is_heard(error):

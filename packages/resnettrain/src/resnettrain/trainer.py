@@ -80,8 +80,19 @@ def train(
     step. NonFiniteLossError: the loss became NaN or infinite. CheckpointError: one could not be written.
     OutOfMemoryError. PeerError: another rank failed. And wdsloader's errors.
     """
-    place = place or Rank()
-    with open_ranks(place) as ranks, StopRequest() as stop:
+    stop = StopRequest()
+    try:
+        with stop:
+            return _train(config, progress=progress, resume=resume, place=place or Rank(), stop=stop)
+    except KeyboardInterrupt:
+        # It came as another signal, and whoever handles that is back in place.
+        if stop.signal not in (None, signal.SIGINT):
+            signal.raise_signal(stop.signal)
+        raise
+
+
+def _train(config: TrainConfig, *, progress: Progress, resume: Resume, place: Rank, stop: StopRequest) -> TrainResult:
+    with open_ranks(place, must_leave=lambda: stop.signal is not None) as ranks:
         config = ranks.from_first(config)
         with (
             global_switches(Numerics.of(config.runtime, local_rank=place.local_rank), threads=config.runtime.threads),
