@@ -44,6 +44,9 @@ _KEYS = {
     "max_updates": "schedule.max_updates",
     "max_hours": "schedule.max_hours",
     "device": "runtime.device",
+    "overfit_one_batch": "data.one_batch",
+    "profile": "runtime.profile",
+    "tensorboard": "log.tensorboard",
     "run_dir": "run_dir",
     "seed": "seed",
 }
@@ -77,6 +80,10 @@ def train(
     on_error: opt.OnError = None,
     max_skipped: opt.MaxSkipped = None,
     device: opt.Device = None,
+    synthetic: opt.Synthetic = False,
+    overfit_one_batch: opt.OneBatch = None,
+    profile: opt.Profile = None,
+    tensorboard: opt.Tensorboard = None,
     config: opt.ConfigFile = None,
     overrides: opt.Set = None,
     dry_run: opt.DryRun = False,
@@ -92,6 +99,7 @@ def train(
     from resnettrain import ConfigError, resolve_config
 
     flags = {_KEYS[name]: value for name, value in given.items() if name in _KEYS}
+    flags["data.pipeline"] = "synthetic" if synthetic else None
     flags["data.urls"] = without_stdin([*(urls or []), *(patterns or [])]) or None
     flags["data.val_urls"] = without_stdin(val_urls or []) or None
     base = _settings_of(resume, run_dir=run_dir)
@@ -187,7 +195,7 @@ def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
     """Train, show how it goes, say how it ended, and exit with 128 + signal where a signal ended it."""
     import resnettrain
 
-    if not settings.data.urls:
+    if not settings.data.urls and settings.data.pipeline != "synthetic":
         raise resnettrain.ConfigError("no shards are named. Give --urls PATTERN")
     # What can be refused without torch is refused before it is imported.
     for named in filter(None, (settings.data.urls, settings.data.val_urls)):

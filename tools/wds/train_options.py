@@ -31,12 +31,16 @@ __all__ = [
     "MorePatterns",
     "NumRanks",
     "OnError",
+    "OneBatch",
     "PerClass",
+    "Profile",
     "RecipeName",
     "Resume",
     "RunDir",
     "Seed",
     "Set",
+    "Synthetic",
+    "Tensorboard",
     "Urls",
     "ValUrls",
     "Workers",
@@ -168,4 +172,18 @@ MaxSkipped = Annotated[
     ),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+Synthetic = Annotated[
+    bool, typer.Option("--synthetic", help="Made-up pictures and no data: how fast computing alone is.")
+]
+OneBatch = Annotated[
+    bool | None,
+    typer.Option("--overfit-one-batch", help="The first batch over and over: its loss has to go to nothing."),
+]
+Profile = Annotated[
+    int | None,
+    typer.Option("--profile", metavar="N", min=1, help="Write trace.json of N updates, after the first three."),
+]
+Tensorboard = Annotated[
+    bool | None, typer.Option("--tensorboard", help="Write events for TensorBoard too, in the run folder.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings as TOML and stop.")]

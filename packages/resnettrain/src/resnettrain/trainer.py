@@ -24,6 +24,7 @@ from resnettrain.memory import memory_in_words
 from resnettrain.norm_stats import averaged
 from resnettrain.numerics import Numerics, global_switches
 from resnettrain.opening import open_run
+from resnettrain.profile import Profiler
 from resnettrain.progress import Progress, RunEnded, TrainReport, ValReport, silent
 from resnettrain.rank import Rank
 from resnettrain.resume import Resume
@@ -99,11 +100,12 @@ def _train(config: TrainConfig, *, progress: Progress, resume: Resume, place: Ra
             open_run(config, progress=progress, stop=stop, resume=resume, ranks=ranks) as run,
             memory_in_words(run.config.data, model=run.model),
             Collector(every=config.runtime.gc_every) as collector,
+            Profiler(config.runtime.profile if ranks.is_first else None, folder=run.log.run_dir) as profiler,
         ):
             begin = run.meter.now()
             number: int | None = None
             try:
-                outcome, number = _loop(run, collector=collector)
+                outcome, number = _loop(run, collector=collector, profiler=profiler)
                 run.agreement.close()
             except KeyboardInterrupt:
                 if not ranks.is_alone:
@@ -113,7 +115,7 @@ def _train(config: TrainConfig, *, progress: Progress, resume: Resume, place: Ra
             return _end(run, outcome, number=number, seconds=run.meter.now() - begin)
 
 
-def _loop(run: Run, *, collector: Collector) -> _Ending:
+def _loop(run: Run, *, collector: Collector, profiler: Profiler) -> _Ending:
     """Run epochs until the last one, a cap or a signal; return how it ended, and the signal."""
     config, state = run.config, run.state
     ending = _ending(run)
@@ -130,6 +132,7 @@ def _loop(run: Run, *, collector: Collector) -> _Ending:
             state.batch += 1
             state.loader = batch.state
             collector.after_update(state.updates)
+            profiler.after_update()
             run.ranks.step_done()
 
             if report_due:

@@ -181,7 +181,7 @@ def _unstable(text: str, record: Record, *, train: Sequence[Record], config: Tra
         advice = "Lengthen schedule.warmup_epochs, or lower --lr to a third."
     elif lr > 0.5 * peak:
         why = f"The learning rate was near its peak, {lr:.4g}: it is too high."
-        advice = "Lower --lr to a third; `wds lr-find` shows where it breaks."
+        advice = "Lower --lr to a third."
     else:
         why = f"The learning rate was low, {lr:.4g}: rather single batches than the schedule."
         advice = "Set optim.clip_norm=1, and look at the pictures with `wds peek` and `wds validate`."
