@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from tests.helpers.cli import invoke
@@ -37,3 +38,9 @@ def test_what_is_no_run_is_wrong_use(tmp_path: Path) -> None:
     ended = invoke("report", tmp_path)
     assert ended.code == 2
     assert "no run folder" in ended.stderr
+
+
+def test_a_run_ends_with_a_verdict_in_words_and_what_to_change(finished: FinishedRun) -> None:
+    said = finished.ended.stdout.partition("checkpoint: ")[2].splitlines()[1:]
+    assert re.fullmatch(r"- (Data|Nearly compute|Compute)-bound: .*\d+% of the time.*", said[0])
+    assert any(line.startswith(("- Stable: loss ", "- Diverged: ", "- The loss jumped")) for line in said)

@@ -45,12 +45,6 @@ def test_a_run_ends_with_0_and_its_figures_on_stdout(finished: FinishedRun) -> N
     assert lines[3] == f"checkpoint: {finished.folder}/checkpoints/samples-00000000000128.pt"
 
 
-def test_a_run_ends_with_a_verdict_in_words_and_what_to_change(finished: FinishedRun) -> None:
-    said = finished.ended.stdout.partition("checkpoint: ")[2].splitlines()[1:]
-    assert re.fullmatch(r"- (Data|Nearly compute|Compute)-bound: .*\d+% of the time.*", said[0])
-    assert any(line.startswith(("- Stable: loss ", "- Diverged: ", "- The loss jumped")) for line in said)
-
-
 def test_progress_is_on_stderr_with_rate_and_share_of_waiting(finished: FinishedRun) -> None:
     pattern = r"epoch 2/2 batch 4/4  loss .* top-1 .* lr .* \d+ images/s, \d+% waiting for data, 0 s left"
     assert any(re.fullmatch(pattern, line) for line in finished.ended.stderr.splitlines())

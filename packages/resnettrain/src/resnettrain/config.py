@@ -49,7 +49,7 @@ class DataConfig:
     """Where samples come from.
 
     `pipeline` "lanes" is wdsloader's exact order, "source" the source's own webdataset code, "synthetic" one made-up
-    batch and no data: compute alone. `one_batch` trains on the first batch over and over, which has to be learnt by heart.
+    batch and no data: compute alone. `one_batch`: the first batch over and over, to be learnt by heart.
     `batch_size` is per rank.
     `on_error` "skip" passes over samples that cannot be delivered, until more than `max_skipped` of an epoch were: a
     number of samples, or a share of the epoch. `cache_limit` is a size (`200GiB`) or a share of the disk (`30%`);

@@ -30,6 +30,8 @@ _SPIKE, _BEFORE = 1.5, 5
 _CHANCE = 1.5
 # So many updates have to be made before a run can be blamed for what it has not learnt.
 _FEWEST_UPDATES = 100
+# Before that, all that shows is how long the start took.
+_FEWEST_REPORTS = 3
 _WORSE_THAN_BEGUN = 1.05
 _GAP = 0.3
 _NAMED = 5
@@ -48,12 +50,12 @@ class Judgement:
 def verdict(
     records: Sequence[Record], *, config: TrainConfig, confusion: Sequence[Sequence[int]] | None = None
 ) -> list[Judgement]:
-    """Return what a run's records say, in the order speed, stability, labels; nothing where there is no report.
+    """Return what a run's records say, in the order speed, stability, labels; nothing of a run of under three reports.
 
     Args: config: the run's own. confusion: (K, K), how many samples of the row's class were taken for the column's.
     """
     train = [record for record in records if record["kind"] == "train"]
-    if not train:
+    if len(train) < _FEWEST_REPORTS:
         return []
     judged = [
         *_speed(train, records, config=config),
