@@ -70,7 +70,7 @@ class Predictor:
     def _batch(self, batch: Sequence[Picture], *, top_k: int) -> Iterator[Answer | Unreadable]:
         seen = [self._seen(picture) for picture in batch]
         images = [image for image in seen if not isinstance(image, Unreadable)]
-        rows = iter(())
+        rows: Iterator[tuple[list[int], list[float]]] = iter(())
         if images:
             # What does not compute leaves no row, so rows and pictures are put together by their order.
             shares_NK, labels_NK = self._look(np.stack(images), top_k=top_k)

@@ -69,7 +69,7 @@ def read_run(run_dir: Path) -> RunRecord:
         records = read_metrics(run_dir)
     except (ValueError, UnicodeDecodeError) as error:
         raise ReportError(f"{run_dir / 'metrics.jsonl'}: damaged: {error}.") from error
-    known = [record for record in records if isinstance(record, dict) and isinstance(record.get("kind"), str)]
+    known = [record for record in records if isinstance(record.get("kind"), str)]
     if not known:
         raise ReportError(f"{run_dir}: nothing was recorded yet. Wait for the first report, log.every_s seconds long.")
     return RunRecord(name=str(run_dir), config=read_toml(settings), records=tuple(known))
