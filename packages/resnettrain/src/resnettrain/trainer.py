@@ -252,6 +252,7 @@ def _report(run: Run, *, lr: float) -> None:
         epoch=state.epoch,
         batch=state.batch,
         samples=state.samples,
+        updates=state.updates,
         loss=loss,
         top1=top1,
         lr=lr,
