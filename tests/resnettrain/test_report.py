@@ -40,7 +40,8 @@ def write_run(folder: Path, *overrides: str, epochs: int = 3, val: bool = True, 
         samples = 160 * (number + 1)
         records.append(
             {"kind": "train", "epoch": number // 10, "samples": samples, "updates": 10 * (number + 1),
-             "loss": 1.4 - 0.02 * number, "top1": 0.3 + 0.02 * number, "lr": 0.1, "images_per_s": 90.0 + number % 3, "wait_share": 0.05}
+             "loss": 1.4 - 0.02 * number, "top1": 0.3 + 0.02 * number, "lr": 0.1, "images_per_s": 90.0 + number % 3,
+             "wait_share": 0.05}
         )  # fmt: skip
         if val and number % 10 == 9:
             records.append(

@@ -12,7 +12,8 @@ from resnettrain import RunFolderError, read_metrics
 from resnettrain.runlog import SCHEMA_VERSION, RunLog, new_run_dir
 
 FIGURES = {
-    "epoch": 0, "samples": 16, "updates": 1, "lr": 0.1, "loss": 1.5, "top1": 0.5, "images_per_s": 9.0, "wait_share": 0.0,
+    "epoch": 0, "samples": 16, "updates": 1, "lr": 0.1, "loss": 1.5, "top1": 0.5, "images_per_s": 9.0,
+    "wait_share": 0.0,
 }  # fmt: skip
 
 

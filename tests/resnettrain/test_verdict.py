@@ -26,7 +26,8 @@ def run(
     lrs = lrs or [0.1] * len(losses)
     rates = rates or [100.0] * len(losses)
     records: list[dict[str, Any]] = [
-        {"kind": "train", "samples": 1600 * (number + 1), "updates": updates * (number + 1), "loss": loss, "top1": top1, "lr": lr, "images_per_s": rate,
+        {"kind": "train", "samples": 1600 * (number + 1), "updates": updates * (number + 1),
+         "loss": loss, "top1": top1, "lr": lr, "images_per_s": rate,
          "wait_share": wait_share}
         for number, (loss, lr, rate) in enumerate(zip(losses, lrs, rates, strict=True))
     ]  # fmt: skip
