@@ -125,6 +125,9 @@ def test_a_signal_during_the_validation_is_heard_and_the_validation_made_on_resu
     assert [line["samples"] for line in read_metrics(tmp_path / "run") if line["kind"] == "val"] == [96, 192]
 
 
+PARTS = {"model": "tiny", "num_classes": 4, "image_size": 32, "global_batch": 16, "digest": None, "classes": None}
+
+
 @pytest.mark.parametrize(
     ("part", "value"),
     [
@@ -133,11 +136,18 @@ def test_a_signal_during_the_validation_is_heard_and_the_validation_made_on_resu
             ("optimizer", 5),
             ("ranks", {}),
             ("ranks", {"world_size": 2, "torch": torch.zeros(1, 1), "cuda": None, "norms": None}),
+            ("ranks", {"world_size": 1, "torch": torch.zeros(1, 3), "cuda": None, "norms": None}),
             ("progress", {"samples": "x"}),
             ("loader", None),
+            ("ema", 5),
+            ("scaler", 5),
+            ("window", torch.zeros(3)),
+            ("window", torch.zeros(2, 2, dtype=torch.int8)),
         ),
         *(("window", [1]), ("identity", {"model": "tiny"}), ("config", None), ("config", {"x": 1})),
-        *(("metrics_lines", "x"), ("version", None), ("loader", {"version": 2})),
+        ("identity", {**PARTS, "global_batch": "x"}),
+        ("identity", {**PARTS, "classes": 5}),
+        *(("metrics_lines", "x"), ("metrics_lines", -1), ("version", None), ("loader", {"version": 2})),
     ],
 )
 def test_a_checkpoint_whose_parts_are_not_what_a_run_writes_is_refused_in_words(

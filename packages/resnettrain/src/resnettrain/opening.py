@@ -233,7 +233,7 @@ def _assemble(
         state = unpack_content(
             start.content, path=start.path, learner=step.learner, window=step.window, device=numerics.device
         )
-        unpack_ranks(start.content, models=step.learner.models, place=ranks.place)
+        unpack_ranks(start.content, path=start.path, models=step.learner.models, place=ranks.place)
         apply_settings(step.optimizer, config.optim)
     run_dir = parts.run_dir
     if start is not None and _same_place(run_dir, start.home):

@@ -93,13 +93,13 @@ def fitted_batch(config: TrainConfig, start: Start | None, *, world_size: int) -
                 f"data.global_batch_size: {data.global_batch_size}, but {start.path} was made with {saved}. A resume "
                 f"keeps it: give --global-batch-size {saved}."
             )
-        if moved:
-            log.info("a batch is still %d: %d ranks with %d each", saved, world_size, saved // world_size)
         whole = saved
     if whole % world_size:
         raise ConfigError(
             f"data.global_batch_size: {world_size} ranks do not divide a batch of {whole}. Use another number of ranks."
         )
+    if start is not None and start.world_size != world_size:
+        log.info("a batch is still %d: %d ranks with %d each", whole, world_size, whole // world_size)
     peak_lr = replace(config, data=replace(data, global_batch_size=whole)).peak_lr
     return replace(
         config,

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 import torch
@@ -46,9 +47,13 @@ __all__ = [
 FORMAT_VERSION = 2
 _FORMAT = "resnettrain-checkpoint"
 # What every checkpoint has, and as what; `loader` is checked by the loader. And the counters in `progress`.
-_PARTS: dict[str, type] = {
-    "model": dict, "optimizer": dict, "ranks": dict, "progress": dict, "loader": dict, "window": torch.Tensor,
-    "identity": dict, "config": dict, "metrics_lines": int,
+_PARTS: dict[str, type | UnionType] = {
+    "model": dict, "optimizer": dict, "ema": dict | None, "scaler": dict | None, "ranks": dict, "progress": dict,
+    "loader": dict, "window": torch.Tensor, "identity": dict, "config": dict, "metrics_lines": int,
+}  # fmt: skip
+_IDENTITY: dict[str, type | UnionType] = {
+    "model": str, "num_classes": int, "image_size": int, "global_batch": int, "digest": str | None,
+    "classes": list | None,
 }  # fmt: skip
 _COUNTS = ("samples", "updates", "epoch", "batch", "reported")
 
@@ -139,18 +144,24 @@ def pack_ranks(models: Sequence[nn.Module], norms_Rn: torch.Tensor, *, ranks: Ra
     }
 
 
-def unpack_ranks(content: Mapping[str, Any], *, models: Sequence[nn.Module], place: Rank) -> None:
+def unpack_ranks(content: Mapping[str, Any], *, path: Path, models: Sequence[nn.Module], place: Rank) -> None:
     """Put back what this rank had of its own. On another number of ranks the common statistics stay, and a rank that
     is new keeps the random numbers it begins with.
-    """  # fmt: skip
+
+    Raises: CheckpointError: it does not fit this torch or this model.
+    """
     saved, device = content["ranks"], next(models[0].parameters()).device
-    if place.rank < saved["world_size"]:
-        # A copy: torch reads a state from where its memory begins, not from where a row does.
-        torch.set_rng_state(saved["torch"][place.rank].clone())
-        if device.type == "cuda" and saved["cuda"] is not None:
-            torch.cuda.set_rng_state(saved["cuda"][place.rank].clone(), device)
-    if saved["norms"] is not None and place.world_size == saved["world_size"]:
-        set_norm_stats(models, saved["norms"][place.rank])
+    try:
+        if place.rank < saved["world_size"]:
+            # A copy: torch reads a state from where its memory begins, not from where a row does.
+            torch.set_rng_state(saved["torch"][place.rank].clone())
+            if device.type == "cuda" and saved["cuda"] is not None:
+                torch.cuda.set_rng_state(saved["cuda"][place.rank].clone(), device)
+        if saved["norms"] is not None and place.world_size == saved["world_size"]:
+            set_norm_stats(models, saved["norms"][place.rank])
+    except (RuntimeError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise CheckpointError(f"{path}: ranks in it do not fit this torch or this model: {reason}") from error
 
 
 def unpack_content(
@@ -168,7 +179,7 @@ def unpack_content(
             learner.ema.module.load_state_dict(content.get("ema") or content["model"])
         if learner.scaler is not None and content.get("scaler") is not None:
             learner.scaler.load_state_dict(content["scaler"])
-    except (RuntimeError, ValueError, KeyError) as error:
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path}: does not fit the model or the optimizer: {error}") from error
     window.load(content["window"], device=device)
     return TrainState(**content["progress"], loader=content["loader"])
@@ -195,11 +206,16 @@ def _require_parts(content: Mapping[str, Any], *, path: Path) -> None:
     bad = [name for name, kind in _PARTS.items() if not isinstance(content.get(name), kind)]
     if not bad:
         progress, identity = content["progress"], content["identity"]
-        numbers = [progress.get(name) for name in _COUNTS]
-        if progress.keys() != {*_COUNTS, "best_top1"} or not all(type(n) is int and n >= 0 for n in numbers):
+        counts = all(type(number := progress.get(name)) is int and number >= 0 for name in _COUNTS)
+        best = isinstance(progress.get("best_top1"), float | None)
+        if not counts or not best or progress.keys() != {*_COUNTS, "best_top1"}:
             bad.append("progress")
-        if identity.keys() != {field.name for field in fields(Identity)}:
+        if identity.keys() != _IDENTITY.keys() or not all(isinstance(identity[n], _IDENTITY[n]) for n in _IDENTITY):
             bad.append("identity")
+        if content["window"].dtype != torch.float64 or content["window"].shape[1:] != (2,):
+            bad.append("window")
+        if content["metrics_lines"] < 0:
+            bad.append("metrics_lines")
         if not _is_whole(content["ranks"]):
             bad.append("ranks")
         if not isinstance(content["config"].get("recipe"), str):
