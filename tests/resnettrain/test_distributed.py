@@ -175,7 +175,7 @@ def test_a_run_goes_on_with_another_number_of_ranks(
     run_ranks(trained, capped, world_size=2, folder=tmp_path)
     with caplog.at_level(logging.INFO, logger="resnettrain"):
         fewer = train(with_overrides(capped, ["schedule.max_updates=7"]), resume=tmp_path / "run")
-    assert "a batch is still 16: 1 ranks with 16 each" in caplog.text
+    assert "a batch is still 16: 1 rank with 16 each" in caplog.text
     assert fewer.samples == 7 * 16
     (more, _) = run_ranks(trained, resume_config(tmp_path / "run"), tmp_path / "run", world_size=2, folder=tmp_path)
     assert more.samples == 7 * 16

@@ -5,16 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from resnettrain import ConfigError
+from resnettrain import ConfigError, train
 from resnettrain.events import EventWriter
+from tests.helpers.picture_sets import PictureSet, tiny_config
 
 HAS_TENSORBOARD = importlib.util.find_spec("tensorboard") is not None
 
 
-@pytest.mark.skipif(HAS_TENSORBOARD, reason="tensorboard is here")
-def test_without_tensorboard_events_are_refused_in_words(tmp_path: Path) -> None:
+def test_without_tensorboard_events_are_refused_before_a_run_folder_is_made(
+    train_set: PictureSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match=r"pip install tensorboard\.$"):
-        EventWriter(tmp_path, start_samples=None)
+        train(tiny_config(train_set, tmp_path / "run", log__tensorboard=True))
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.skipif(not HAS_TENSORBOARD, reason="needs tensorboard")

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 
 from resnettrain.errors import ConfigError
 
-__all__ = ["EventWriter"]
+__all__ = ["EventWriter", "require_tensorboard"]
 
 # What places a record and is no figure of it.
 _PLACES = {"samples", "batch", "updates"}
+
+
+def require_tensorboard() -> None:
+    """Refuse to write events before a run folder is made. Raises: ConfigError: tensorboard is not installed."""
+    if importlib.util.find_spec("tensorboard") is None:
+        raise ConfigError("log.tensorboard: tensorboard is not installed. Install it: pip install tensorboard.")
 
 
 class EventWriter:
     """Writes to `tensorboard/` in the run folder; the step of an event is the number of samples.
 
     Args: start_samples: of a run that goes on: events from there on, of work that is done again, are hidden.
-    Raises: ConfigError: tensorboard is not installed.
     """
 
     def __init__(self, run_dir: Path, *, start_samples: int | None) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ConfigError(
-                "log.tensorboard: tensorboard is not installed. Install it: pip install tensorboard."
-            ) from error
+        from torch.utils.tensorboard import SummaryWriter
+
         self._writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=start_samples)
 
     def write(self, kind: str, figures: Mapping[str, object]) -> None:

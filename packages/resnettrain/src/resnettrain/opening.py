@@ -21,7 +21,7 @@ from resnettrain.config import AugmentConfig, ResolutionConfig, TrainConfig
 from resnettrain.distributed import Ranks
 from resnettrain.errors import ConfigError, DataMismatchError
 from resnettrain.evaluate import Evaluator, require_label_range, require_same_classes
-from resnettrain.events import EventWriter
+from resnettrain.events import EventWriter, require_tensorboard
 from resnettrain.feed import Feed, LanesFeed, SourceFeed
 from resnettrain.metrics import Meter
 from resnettrain.model import build_model, count_parameters
@@ -89,6 +89,8 @@ def open_run(
     if not config.data.urls and config.data.pipeline != "synthetic":
         raise ConfigError("data.urls: no shards are named. Give --urls PATTERN.")
     _require_heeded(config, ranks=ranks)
+    if config.log.tensorboard:
+        require_tensorboard()
     config = fitted_batch(config, start, world_size=ranks.world_size)
     numerics = Numerics.of(config.runtime, local_rank=ranks.place.local_rank)
     torch.manual_seed(config.seed + _RANK_STRIDE * ranks.place.rank)

@@ -16,6 +16,7 @@ from resnettrain.config import TrainConfig
 from resnettrain.distributed import Ranks
 from resnettrain.errors import CheckpointError, ConfigError
 from resnettrain.state import Identity, identity_of
+from shardkit import counted
 
 __all__ = ["AUTO", "Resume", "Start", "find_start", "fitted_batch", "require_resumable", "require_same_run"]
 
@@ -99,7 +100,7 @@ def fitted_batch(config: TrainConfig, start: Start | None, *, world_size: int) -
             f"data.global_batch_size: {world_size} ranks do not divide a batch of {whole}. Use another number of ranks."
         )
     if start is not None and start.world_size != world_size:
-        log.info("a batch is still %d: %d ranks with %d each", whole, world_size, whole // world_size)
+        log.info("a batch is still %d: %s with %d each", whole, counted(world_size, "rank"), whole // world_size)
     peak_lr = replace(config, data=replace(data, global_batch_size=whole)).peak_lr
     return replace(
         config,
