@@ -170,9 +170,9 @@ class _Expectations:
         if found is None:
             return expectation, None
         place, manifest, record = found
-        num_classes = options.num_classes or len(manifest.classes) or None
+        num_classes = options.num_classes or manifest.num_classes
         return replace(expectation, record=record, num_classes=num_classes), Membership(
-            manifest=place, split=manifest.split, num_classes=len(manifest.classes), num_shards=len(manifest.shards)
+            manifest=place, split=manifest.split, num_classes=manifest.num_classes or 0, num_shards=len(manifest.shards)
         )
 
 
