@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from shardkit import read_manifest
-from tests.helpers.cli import TINY, Ended, invoke, processes_of_session, run_wds, started_wds, wait_until
+from tests.helpers.cli import Ended, invoke, processes_of_session, run_wds, started_wds, wait_until
 from tests.helpers.ilsvrc import train_archive
 from tests.helpers.shards import jpeg_bytes
 
@@ -313,34 +312,6 @@ class TestRecoding:
         assert all(b"\xff\xdd" in data for data in pictures)
         manifest = json.loads((tmp_path / "out" / "imagenet-train.manifest.json").read_text())
         assert manifest["options"]["recode"] == {"max_size_px": 10, "quality": 80, "crop_ready": True}
-
-
-def test_a_table_is_packed_with_its_labels(tmp_path: Path) -> None:
-    make_folder(tmp_path / "pictures", {"cat": 2, "dog": 2})
-    rows = [f"pictures/{name}/picture {n}.jpg,{label}" for name, label in (("cat", 7), ("dog", 3)) for n in range(2)]
-    (tmp_path / "table.csv").write_text("\n".join(["path,label", *rows]) + "\n")
-    ended = make(tmp_path / "out", "--from-table", tmp_path / "table.csv", "--jobs", 1)
-    assert ended.code == 0
-    assert "4 samples, 8 classes by number, as the table has them" in ended.stdout
-    manifest = read_manifest(tmp_path / "out" / "imagenet-train.manifest.json")
-    assert (manifest.classes, manifest.num_classes) == ((), 8)
-    assert invoke("reshard", tmp_path / "out", "--out", tmp_path / "new", "--jobs", 1).code == 0
-    (again,) = (tmp_path / "new").glob("*.manifest.json")
-    assert (read_manifest(again).classes, read_manifest(again).num_classes) == ((), 8)
-
-
-def test_sets_of_two_tables_whose_highest_labels_differ_train_together(tmp_path: Path) -> None:
-    """Numbers as names would be two class lists. The model gets as many classes as the training table counts."""
-    make_folder(tmp_path / "pictures", {"cat": 4})
-    for split, labels in (("train", (0, 7, 3, 7)), ("val", (1, 2, 0, 1))):
-        rows = [f"pictures/cat/picture {n}.jpg,{label}" for n, label in enumerate(labels)]
-        (tmp_path / f"{split}.csv").write_text("\n".join(["path,label", *rows]) + "\n")
-        table = ("--from-table", tmp_path / f"{split}.csv", "--split", split, "--jobs", 1)
-        assert make(tmp_path / split, *table).code == 0
-    sets = ("--urls", tmp_path / "train", "--val-urls", tmp_path / "val")
-    ended = invoke("train", *sets, *TINY, "--epochs", 1, "--batch-size", 4, "--run-dir", tmp_path / "run")
-    assert ended.code == 0, ended.stderr
-    assert " parameters, 8 classes, " in ended.stdout + ended.stderr
 
 
 def test_shards_are_packed_anew_in_shuffled_order(tmp_path: Path) -> None:

@@ -53,8 +53,9 @@ class Manifest:
 
     ``classes``: their names in the order of their numbers. ``class_order``: how that order was made. ``shuffled``:
     packed in shuffled order. ``options``: what the packing was told. ``skipped``: the sources that were left out.
-    ``kept``: the pictures that the transform of the packing left as they were, counted by reason. ``num_classes``: as
-    many as have names; where none has, it is as given, None where nobody knows.
+    ``kept``: the pictures that stay as they are though somebody may not expect it, counted by reason: the transform can
+    do nothing with them, or their names say another format. ``num_classes``: as many as have names; where none has, it
+    is as given, None where nobody knows.
     """
 
     name: str
