@@ -33,6 +33,7 @@ def test_a_table_is_packed_with_its_labels(tmp_path: Path) -> None:
     assert invoke("reshard", tmp_path / "out", "--out", tmp_path / "new", "--jobs", 1).code == 0
     (again,) = (tmp_path / "new").glob("*.manifest.json")
     assert (read_manifest(again).classes, read_manifest(again).num_classes) == ((), 8)
+    assert "6 classes have no sample: 0, 1, 2, 4, 5" in invoke("stats", tmp_path / "new", "--jobs", 1).stdout
 
 
 def test_sets_of_two_tables_whose_highest_labels_differ_train_together(tmp_path: Path) -> None:

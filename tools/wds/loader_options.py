@@ -71,7 +71,7 @@ def opened(
 
 
 def training_config(
-    *, batch_size: int, image_size: int, seed: int = 0, shuffle: bool = True, workers: int = 0, on_error: str
+    *, batch_size: int, image_size: int, seed: int = 0, shuffle: bool = True, workers: int | None = 0, on_error: str
 ) -> LoaderConfig:
     """Return the settings of a loader as training has them. Raises: ConfigError: a value that no loader has."""
     from wdsloader import AugmentConfig, LoaderConfig

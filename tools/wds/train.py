@@ -45,7 +45,9 @@ _KEYS = {
     "run_dir": "run_dir",
     "seed": "seed",
 }
-Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint file, or a run folder for its newest.")]
+Checkpoint = Annotated[
+    Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint file, or a run folder for its newest.")
+]
 
 
 def train(
@@ -103,8 +105,8 @@ def evaluate(
     checkpoint: Checkpoint,
     patterns: opt.MorePatterns = None,
     urls: opt.EvalUrls = None,
-    batch_size: opt.BatchSize = None,
-    workers: opt.Workers = None,
+    batch_size: opt.EvalBatchSize = None,
+    workers: opt.EvalWorkers = None,
     cache_dir: opt.CacheDir = None,
     cache_limit: opt.CacheLimit = None,
     allow_commands: opt.AllowCommands = None,
@@ -203,11 +205,9 @@ def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
         result = resnettrain.train(settings, progress=view, resume=start, place=place)
     finally:
         view.close()
-    if not place.is_first:
-        pass
-    elif as_json:
+    if place.is_first and as_json:
         print_json(_as_document(result))
-    else:
+    elif place.is_first:
         _print_result(result)
     if result.outcome == "interrupted":
         way_on = "This recipe cannot be resumed." if by_source else f"Go on: wds train --resume {result.run_dir}"

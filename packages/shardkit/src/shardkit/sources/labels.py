@@ -55,6 +55,7 @@ class LabelNumbers:
         Raises: PackError: no label at all, numbers that are not all whole, or more than 2**20 classes.
         """
         texts = list(self._texts)
+        classes: tuple[str, ...] = ()
         if not texts:
             raise PackError("no row has a label. Name the column that holds it (--label-column)")
         if all(_INTEGER.fullmatch(text) for text in texts):
@@ -65,7 +66,7 @@ class LabelNumbers:
                 raise PackError(f"label {largest}: at most {_MAX_CLASSES - 1}. Number the classes from 0")
             numbers = np.array([value if value >= 0 else NO_LABEL for value in values], np.int64)
             # Numbers as names would make two sets differ where just their highest labels do.
-            classes, num_classes = (), max(values) + 1
+            num_classes = max(values) + 1
             order = "by number, as the table has them"
         elif all(_NUMBER.fullmatch(text) for text in texts):
             # As text, 10.0 would come before 2.0.
