@@ -67,7 +67,7 @@ def test_the_start_shows_the_settings_of_the_run_folder_and_what_is_trained(
     assert out == ""
     lines = err.splitlines()
     assert lines[0] == "settings"
-    assert any(line.startswith("  optim      lr=0.25 ") for line in lines)
+    assert any(line.startswith("  optim      kind=sgd lr=0.25 ") for line in lines)
     assert lines[-1] == (
         f"tiny, 4,907,844 parameters, 4 classes, cpu fp32; 2 epochs of 8 batches of 16 on 1 rank; run folder {tmp_path}"
     )
