@@ -21,6 +21,7 @@ __all__ = [
     "Flip",
     "GlobalBatchSize",
     "ImageSize",
+    "Init",
     "LearningRate",
     "MaxHours",
     "MaxSkipped",
@@ -30,12 +31,16 @@ __all__ = [
     "MorePatterns",
     "NumRanks",
     "OnError",
+    "OneBatch",
     "PerClass",
+    "Profile",
     "RecipeName",
     "Resume",
     "RunDir",
     "Seed",
     "Set",
+    "Synthetic",
+    "Tensorboard",
     "Urls",
     "ValUrls",
     "Workers",
@@ -80,6 +85,14 @@ Model = Annotated[
 ]
 ImageSize = Annotated[
     int | None, typer.Option("--image-size", help="Side of the square input in pixels.  Default: 224.")
+]
+Init = Annotated[
+    Path | None,
+    typer.Option(
+        "--init",
+        metavar="FILE",
+        help="Start from weights: a checkpoint, torchvision's .pth, .safetensors. The head is new for other classes.",
+    ),
 ]
 Epochs = Annotated[
     int | None, typer.Option("--epochs", help="Times that every sample is seen.  Default: 16; 1 for `seed`.")
@@ -160,4 +173,18 @@ MaxSkipped = Annotated[
     ),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+Synthetic = Annotated[
+    bool, typer.Option("--synthetic", help="Made-up pictures and no data: how fast computing alone is.")
+]
+OneBatch = Annotated[
+    bool | None,
+    typer.Option("--overfit-one-batch", help="The first batch over and over: its loss has to go to nothing."),
+]
+Profile = Annotated[
+    int | None,
+    typer.Option("--profile", metavar="N", min=1, help="Write trace.json of N updates, after the first three."),
+]
+Tensorboard = Annotated[
+    bool | None, typer.Option("--tensorboard", help="Write events for TensorBoard too, in the run folder.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings as TOML and stop.")]

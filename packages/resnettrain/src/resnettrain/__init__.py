@@ -30,9 +30,11 @@ from resnettrain.errors import (
     ConfigError,
     DataMismatchError,
     EvaluationError,
+    ExportError,
     NonFiniteLossError,
     OutOfMemoryError,
     PeerError,
+    ReportError,
     ResnettrainError,
     RunFolderError,
     UnsafeCheckpointError,
@@ -50,26 +52,40 @@ from resnettrain.progress import (
 )
 from resnettrain.rank import Rank
 from resnettrain.recipes import DEFAULT_RECIPE, RECIPES, Published, Recipe, recipe
+from resnettrain.report import (
+    ClassReport,
+    RunRecord,
+    read_class_report,
+    read_run,
+    report_document,
+    report_page,
+)
 from resnettrain.schedule import Schedule, lr_at, make_schedule, resolution_at
 from resnettrain.settings import from_toml, read_toml, resolve_config, to_mapping, to_toml, with_overrides, with_values
+from resnettrain.verdict import Judgement, verdict
 
 if TYPE_CHECKING:
     from resnettrain.checkpoint import find_checkpoint, latest, list_checkpoints, read_checkpoint
     from resnettrain.evaluate import EvalResult, Figures, evaluate_checkpoint
+    from resnettrain.export import Exported, export_model, export_suffix
     from resnettrain.metrics import ClassFigures
     from resnettrain.model import build_model, flops_per_image, model_names
+    from resnettrain.predict import Answer, Picture, Predictor, Unreadable, pictures_in_files, pictures_in_shards
     from resnettrain.runlog import new_run_dir, read_metrics
     from resnettrain.state import config_of, resume_config
     from resnettrain.trainer import TrainResult, train
+    from resnettrain.weights import TrainedModel, load_trained
 
 __all__ = [
     "DEFAULT_RECIPE",
     "RECIPES",
+    "Answer",
     "AugmentConfig",
     "CheckpointConfig",
     "CheckpointError",
     "CheckpointSaved",
     "ClassFigures",
+    "ClassReport",
     "ConfigError",
     "DataConfig",
     "DataMismatchError",
@@ -79,7 +95,10 @@ __all__ = [
     "EvalResult",
     "EvaluationError",
     "Event",
+    "ExportError",
+    "Exported",
     "Figures",
+    "Judgement",
     "LogConfig",
     "LossConfig",
     "ModelConfig",
@@ -87,14 +106,18 @@ __all__ = [
     "OptimConfig",
     "OutOfMemoryError",
     "PeerError",
+    "Picture",
+    "Predictor",
     "Progress",
     "Published",
     "Rank",
     "Recipe",
+    "ReportError",
     "ResnettrainError",
     "ResolutionConfig",
     "RunEnded",
     "RunFolderError",
+    "RunRecord",
     "RunStarted",
     "RuntimeConfig",
     "Schedule",
@@ -102,25 +125,36 @@ __all__ = [
     "TrainConfig",
     "TrainReport",
     "TrainResult",
+    "TrainedModel",
+    "Unreadable",
     "UnsafeCheckpointError",
     "ValProgress",
     "ValReport",
     "build_model",
     "config_of",
     "evaluate_checkpoint",
+    "export_model",
+    "export_suffix",
     "find_checkpoint",
     "flops_per_image",
     "from_toml",
     "latest",
     "list_checkpoints",
+    "load_trained",
     "lr_at",
     "make_schedule",
     "model_names",
     "new_run_dir",
+    "pictures_in_files",
+    "pictures_in_shards",
     "read_checkpoint",
+    "read_class_report",
     "read_metrics",
+    "read_run",
     "read_toml",
     "recipe",
+    "report_document",
+    "report_page",
     "resolution_at",
     "resolve_config",
     "resume_config",
@@ -128,25 +162,37 @@ __all__ = [
     "to_mapping",
     "to_toml",
     "train",
+    "verdict",
     "with_overrides",
     "with_values",
 ]
 
 # Names whose modules import torch or the packages below, and where they are.
 _HEAVY = {
+    "Answer": "predict",
     "ClassFigures": "metrics",
     "EvalResult": "evaluate",
+    "Exported": "export",
     "Figures": "evaluate",
+    "Picture": "predict",
+    "Predictor": "predict",
     "TrainResult": "trainer",
+    "TrainedModel": "weights",
+    "Unreadable": "predict",
     "build_model": "model",
     "config_of": "state",
     "evaluate_checkpoint": "evaluate",
+    "export_model": "export",
+    "export_suffix": "export",
     "find_checkpoint": "checkpoint",
     "flops_per_image": "model",
     "latest": "checkpoint",
     "list_checkpoints": "checkpoint",
+    "load_trained": "weights",
     "model_names": "model",
     "new_run_dir": "runlog",
+    "pictures_in_files": "predict",
+    "pictures_in_shards": "predict",
     "read_checkpoint": "checkpoint",
     "read_metrics": "runlog",
     "resume_config": "state",

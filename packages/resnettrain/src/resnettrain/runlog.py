@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from resnettrain.errors import RunFolderError
+from resnettrain.events import EventWriter
 from shardkit import write_atomically
 
 __all__ = ["SCHEMA_VERSION", "RunLog", "new_run_dir", "read_metrics"]
@@ -54,6 +55,7 @@ class RunLog:
     def __init__(self, run_dir: Path, *, config_toml: str | None, keep_lines: int | None = None) -> None:
         self.run_dir, self.checkpoint_dir, self.num_lines = run_dir, run_dir / "checkpoints", 0
         self._file: TextIO | None = None
+        self._events: EventWriter | None = None
         if config_toml is None:
             return
         if keep_lines is None and run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
@@ -85,11 +87,19 @@ class RunLog:
         self._file.write(json.dumps({key: _plain(value) for key, value in record.items()}, allow_nan=False) + "\n")
         self._file.flush()
         self.num_lines += 1
+        if self._events is not None:
+            self._events.write(kind, figures)
+
+    def add(self, events: EventWriter) -> None:
+        """Have every record written as events too; the file is closed with this one."""
+        self._events = events
 
     def close(self) -> None:
         """Close the file; closing twice is no error."""
         if self._file is not None:
             self._file.close()
+        if self._events is not None:
+            self._events.close()
 
 
 def _plain(value: object) -> object:

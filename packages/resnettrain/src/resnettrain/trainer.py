@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+import torch
 from torch import nn
 
 from resnettrain.config import TrainConfig
@@ -23,6 +24,7 @@ from resnettrain.memory import memory_in_words
 from resnettrain.norm_stats import averaged
 from resnettrain.numerics import Numerics, global_switches
 from resnettrain.opening import open_run
+from resnettrain.profile import Profiler
 from resnettrain.progress import Progress, RunEnded, TrainReport, ValReport, silent
 from resnettrain.rank import Rank
 from resnettrain.resume import Resume
@@ -98,11 +100,12 @@ def _train(config: TrainConfig, *, progress: Progress, resume: Resume, place: Ra
             open_run(config, progress=progress, stop=stop, resume=resume, ranks=ranks) as run,
             memory_in_words(run.config.data, model=run.model),
             Collector(every=config.runtime.gc_every) as collector,
+            Profiler(config.runtime.profile if ranks.is_first else None, folder=run.log.run_dir) as profiler,
         ):
             begin = run.meter.now()
             number: int | None = None
             try:
-                outcome, number = _loop(run, collector=collector)
+                outcome, number = _loop(run, collector=collector, profiler=profiler)
                 run.agreement.close()
             except KeyboardInterrupt:
                 if not ranks.is_alone:
@@ -112,7 +115,7 @@ def _train(config: TrainConfig, *, progress: Progress, resume: Resume, place: Ra
             return _end(run, outcome, number=number, seconds=run.meter.now() - begin)
 
 
-def _loop(run: Run, *, collector: Collector) -> _Ending:
+def _loop(run: Run, *, collector: Collector, profiler: Profiler) -> _Ending:
     """Run epochs until the last one, a cap or a signal; return how it ended, and the signal."""
     config, state = run.config, run.state
     ending = _ending(run)
@@ -129,6 +132,7 @@ def _loop(run: Run, *, collector: Collector) -> _Ending:
             state.batch += 1
             state.loader = batch.state
             collector.after_update(state.updates)
+            profiler.after_update()
             run.ranks.step_done()
 
             if report_due:
@@ -243,7 +247,7 @@ def _report(run: Run, *, lr: float) -> None:
     loss, top1 = run.window.means()
     images_per_s, wait_share = run.meter.read()
     state = run.state
-    left = _samples_left(run)
+    left, device = _samples_left(run), run.numerics.device
     report = TrainReport(
         epoch=state.epoch,
         batch=state.batch,
@@ -254,10 +258,16 @@ def _report(run: Run, *, lr: float) -> None:
         images_per_s=images_per_s,
         wait_share=wait_share,
         eta_s=left / images_per_s if left is not None and images_per_s > 0 else None,
+        memory_bytes=torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
     )
     state.reported = state.samples
-    run.log.write("train", {name: figure for name, figure in asdict(report).items() if name != "eta_s"})
+    run.log.write("train", _lasting(report))
     run.progress(report)
+
+
+def _lasting(report: TrainReport) -> dict[str, object]:
+    """Return what is recorded of a report: what will still be of use, and what is known."""
+    return {name: figure for name, figure in asdict(report).items() if name != "eta_s" and figure is not None}
 
 
 def _weighed(run: Run) -> dict[str, nn.Module]:
