@@ -46,7 +46,8 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_nothing_of_a_livi
 
 
 def test_a_folder_that_another_process_is_removing_is_not_taken(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make, taken = tempfile.mkdtemp, []
+    make = tempfile.mkdtemp
+    taken: list[tuple[str, int]] = []
 
     def make_and_lose(*args: str | None) -> str:
         folder = make(*args)
