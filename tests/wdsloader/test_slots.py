@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -55,6 +57,28 @@ def test_whoever_keeps_many_batches_gets_copies_of_the_later_ones() -> None:
     assert all((images == value).all() for value, images in enumerate(kept))
     kept.clear()
     assert not lent(pool, 1).flags.owndata
+
+
+def test_memory_that_a_forked_process_may_still_read_is_not_used_again() -> None:
+    pool = SlotPool(SHAPE)
+    read = lent(pool, 7)
+    number = pool.lend(pool.take())  # not the last that is free
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries' threads: the child uses none
+        child = os.fork()
+    if not child:
+        signal.alarm(60)
+        signal.pause()
+    try:
+        address = read.ctypes.data
+        del read, number
+        kept = [lent(pool, value) for value in range(5)]
+        with open(f"/proc/{child}/mem", "rb", 0) as memory:
+            assert os.pread(memory.fileno(), 4, address) == bytes([7] * 4)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert [int(images[0, 0, 0, 0]) for images in kept] == list(range(5))
 
 
 def test_what_another_process_writes_is_there() -> None:

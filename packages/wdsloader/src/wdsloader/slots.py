@@ -1,7 +1,8 @@
 """Memory for the pixels of whole batches: shared with the processes that fill it, lent to whoever reads it, used again.
 
 A slot is a file without a name, mapped by the loader and by its workers: nothing is left of it, however they end. It is
-free again when nothing refers to its memory any more, which numpy and torch tell by reference counts. Numpy, no torch.
+free again when nothing refers to its memory any more, which numpy and torch tell by reference counts; where this
+process was forked in between, the memory is left to the other one. Numpy, no torch.
 """
 
 from __future__ import annotations
@@ -70,8 +71,9 @@ class SlotPool:
 
     def __init__(self, shape: Shape, *, pin: Pin | None = None, most_lent: int = 8) -> None:
         self._shape, self._pin, self._most_lent = shape, pin, most_lent
-        # Filled by whichever thread drops the last reference, in the middle of anything; appending is atomic.
-        self._free: deque[Slot] = deque()
+        # Filled by whichever thread drops the last reference, in the middle of anything; appending is atomic. A number
+        # stands for memory that is gone from here.
+        self._free: deque[Slot | int] = deque()
         self._num_slots = 0
         self._num_taken = 0
 
@@ -82,6 +84,8 @@ class SlotPool:
         except IndexError:
             slot = Slot(self._num_slots, self._shape, pin=self._pin)
             self._num_slots += 1
+        if isinstance(slot, int):
+            slot = Slot(slot, self._shape, pin=self._pin)
         self._num_taken += 1
         return slot
 
@@ -93,8 +97,25 @@ class SlotPool:
             self._free.append(slot)
             return copy
         lease = _Lease(slot.images)
-        weakref.finalize(lease, self._free.append, slot).atexit = False
+        weakref.finalize(lease, self._take_back, slot, num_forks=_forks.num).atexit = False
         return np.asarray(lease)
+
+    def _take_back(self, slot: Slot, *, num_forks: int) -> None:
+        self._free.append(slot if num_forks == _forks.num else slot.number)
+
+
+class _Forks:
+    """How often this process was forked: what was lent before, the other process may go on reading."""
+
+    def __init__(self) -> None:
+        self.num = 0
+        os.register_at_fork(after_in_parent=self._count)
+
+    def _count(self) -> None:
+        self.num += 1
+
+
+_forks = _Forks()
 
 
 class _Lease:

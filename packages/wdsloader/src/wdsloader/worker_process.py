@@ -6,6 +6,7 @@ no pixels, and that there are no more. When the connection ends, so does the pro
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import queue
@@ -27,7 +28,7 @@ from wdsloader.processes import end_soon, ignore_signals, limit_threads
 from wdsloader.slots import Shape, Slot, map_slot
 from wdsloader.streaming import StreamTask, stream_parts
 
-__all__ = ["Answer", "Ended", "Job", "Task", "order_part", "parts_of", "work"]
+__all__ = ["Answer", "Ended", "Job", "Task", "end_orders", "order_part", "parts_of", "work"]
 
 Task = WorkerTask | StreamTask
 # Slots to write into as they are ordered; an error that kept one from being mapped; None when no more will come.
@@ -65,6 +66,13 @@ def order_part(pipe: Connection, slot: Slot) -> None:
     if slot.descriptor is not None:
         with _as_socket(pipe) as channel:
             socket.send_fds(channel, [b"f"], [slot.descriptor])
+
+
+def end_orders(pipe: Connection) -> None:
+    """Have the worker at the other end leave: at once, also where a process that was forked holds this end too."""
+    with contextlib.suppress(OSError), _as_socket(pipe) as channel:
+        channel.shutdown(socket.SHUT_RDWR)
+    pipe.close()
 
 
 def work(pipe: Connection, job: Job) -> None:
