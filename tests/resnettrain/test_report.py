@@ -39,8 +39,9 @@ def write_run(folder: Path, *overrides: str, epochs: int = 3, val: bool = True, 
     for number in range(10 * epochs):
         samples = 160 * (number + 1)
         records.append(
-            {"kind": "train", "epoch": number // 10, "samples": samples, "loss": 1.4 - 0.02 * number,
-             "top1": 0.3 + 0.02 * number, "lr": 0.1, "images_per_s": 90.0 + number % 3, "wait_share": 0.05}
+            {"kind": "train", "epoch": number // 10, "samples": samples, "updates": 10 * (number + 1),
+             "loss": 1.4 - 0.02 * number, "top1": 0.3 + 0.02 * number, "lr": 0.1, "images_per_s": 90.0 + number % 3,
+             "wait_share": 0.05}
         )  # fmt: skip
         if val and number % 10 == 9:
             records.append(
@@ -52,7 +53,9 @@ def write_run(folder: Path, *overrides: str, epochs: int = 3, val: bool = True, 
             {"kind": "end", "epoch": epochs, "samples": 1600 * epochs, "outcome": "completed", "loss": 0.8, "top1": 0.9,
              "images_per_s": 91.0, "wait_share": 0.05, "skipped": 0, "seconds": 60.0}
         )  # fmt: skip
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "metrics.jsonl").write_text(
+        "".join(json.dumps({"schema_version": 1, **record}) + "\n" for record in records)
+    )
     return folder
 
 
@@ -126,7 +129,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="nothing was recorded yet"):
         read_run(run)
     (run / "metrics.jsonl").write_text("{\n")
-    with pytest.raises(ReportError, match="damaged"):
+    with pytest.raises(ReportError, match="nothing was recorded yet"):
         read_run(run)
 
 

@@ -20,12 +20,14 @@ def run(
     val: float | None = 0.75,
     wait_share: float = 0.02,
     rates: Sequence[float] | None = None,
+    updates: int = 100,
 ) -> list[dict[str, Any]]:
-    """Return the records of a run that reports every 100 updates of 16 samples."""
+    """Return the records of a run that reports every 1,600 samples, which are `updates` updates."""
     lrs = lrs or [0.1] * len(losses)
     rates = rates or [100.0] * len(losses)
     records: list[dict[str, Any]] = [
-        {"kind": "train", "samples": 1600 * (number + 1), "loss": loss, "top1": top1, "lr": lr, "images_per_s": rate,
+        {"kind": "train", "samples": 1600 * (number + 1), "updates": updates * (number + 1),
+         "loss": loss, "top1": top1, "lr": lr, "images_per_s": rate,
          "wait_share": wait_share}
         for number, (loss, lr, rate) in enumerate(zip(losses, lrs, rates, strict=True))
     ]  # fmt: skip
@@ -43,8 +45,8 @@ def words(records: list[dict[str, Any]], question: str, *, settings: TrainConfig
     ("wait_share", "is_problem", "said", "advised"),
     [
         (0.02, False, "Compute-bound: 2% of the time", "runtime.compile=default"),
-        (0.15, False, "Nearly compute-bound: 15%", "--workers above 2"),
-        (0.6, True, "Data-bound: the device stood idle for 60% of the time", "--workers above 2"),
+        (0.15, False, "Nearly compute-bound: 15%", "more cores, and with them --workers"),
+        (0.6, True, "Data-bound: the device stood idle for 60% of the time", "more cores, and with them --workers"),
     ],
 )
 def test_the_share_of_waiting_says_what_a_run_is_bound_by(
@@ -52,6 +54,10 @@ def test_the_share_of_waiting_says_what_a_run_is_bound_by(
 ) -> None:
     problem, text = words(run(wait_share=wait_share), "speed")
     assert (problem, said in text, advised in text) == (is_problem, True, True)
+
+
+def test_the_workers_that_were_asked_for_are_named() -> None:
+    assert "--workers above 3," in words(run(wait_share=0.6), "speed", settings=config("data.num_workers=3"))[1]
 
 
 def test_the_share_of_the_whole_run_counts_where_it_has_ended() -> None:
@@ -120,7 +126,9 @@ def test_mixed_pictures_may_be_answered_worse_than_whole_ones() -> None:
 
 
 def test_a_run_of_a_few_updates_is_not_blamed_for_what_it_has_not_learnt() -> None:
-    assert words(run([2.3], top1=0.1, val=0.1), "labels", settings=config("data.batch_size=1024")) == (False, "")
+    assert words(run([2.3] * 3, top1=0.1, val=0.1, updates=33), "labels") == (False, "")
+    # The batch of the settings is that of one rank, and no number of samples says how many there were.
+    assert words(run([2.3] * 3, top1=0.1, val=0.1, updates=34), "labels", settings=config("data.batch_size=1024"))[0]
 
 
 def test_classes_that_are_never_predicted_are_named() -> None:

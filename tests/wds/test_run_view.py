@@ -46,6 +46,7 @@ def report(*, eta_s: float | None = 75.0) -> TrainReport:
         epoch=0,
         batch=3,
         samples=48,
+        updates=3,
         loss=1.25,
         top1=0.5,
         lr=0.1,

@@ -22,6 +22,7 @@ from wds.console import print_error, print_line, setup_logging
 from wds.demo import demo
 from wds.index import index
 from wds.inspect import inspect
+from wds.lr_find import lr_find
 from wds.make_shards import make_shards
 from wds.patterns import GreedyCommand, refuse_empty
 from wds.peek import peek
@@ -173,6 +174,7 @@ _mount("bench", bench)
 _mount("repair", repair)
 _mount("reshard", reshard)
 _mount("train", train, cls=GreedyCommand)
+_mount("lr-find", lr_find, cls=GreedyCommand)
 _mount("eval", evaluate)
 _mount("predict", predict)
 _mount("export", export)

@@ -120,8 +120,9 @@ def _short_report(event: TrainReport, started: RunStarted | None, columns: int) 
     done = min(1.0, event.samples / total)
     space = min(_LONGEST_BAR, columns - len(begin) - len(rest) - len("  100%  "))
     full = round(done * space)
-    bar = f"{'━' * full}{'╌' * (space - full)} " if space >= _SHORTEST_BAR else ""
-    return f"{begin} {bar}{done:.0%}  {rest}"
+    if space < _SHORTEST_BAR:
+        return f"{begin}  {rest}"
+    return f"{begin} {'━' * full}{'╌' * (space - full)} {done:.0%}  {rest}"
 
 
 def _validated(event: ValReport) -> str:

@@ -24,32 +24,6 @@ __all__ = ["evaluate", "train"]
 
 # What --resume says to find the checkpoint, or that there is none, by itself.
 _AUTO = Path("auto")
-# Which setting a flag of `wds train` is.
-_KEYS = {
-    "batch_size": "data.batch_size",
-    "global_batch_size": "data.global_batch_size",
-    "workers": "data.num_workers",
-    "cache_dir": "data.cache_dir",
-    "cache_limit": "data.cache_limit",
-    "allow_commands": "data.allow_commands",
-    "exact": "data.exact",
-    "on_error": "data.on_error",
-    "max_skipped": "data.max_skipped",
-    "model": "model.name",
-    "image_size": "model.image_size",
-    "init": "model.init",
-    "lr": "optim.lr",
-    "epochs": "schedule.epochs",
-    "max_steps": "schedule.max_samples",
-    "max_updates": "schedule.max_updates",
-    "max_hours": "schedule.max_hours",
-    "device": "runtime.device",
-    "overfit_one_batch": "data.one_batch",
-    "profile": "runtime.profile",
-    "tensorboard": "log.tensorboard",
-    "run_dir": "run_dir",
-    "seed": "seed",
-}
 Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint file, or a run folder for its newest.")]
 
 
@@ -98,7 +72,7 @@ def train(
         launch_ranks(nproc)
     from resnettrain import ConfigError, resolve_config
 
-    flags = {_KEYS[name]: value for name, value in given.items() if name in _KEYS}
+    flags = opt.settings_by_flag(given)
     flags["data.pipeline"] = "synthetic" if synthetic else None
     flags["data.urls"] = without_stdin([*(urls or []), *(patterns or [])]) or None
     flags["data.val_urls"] = without_stdin(val_urls or []) or None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -44,7 +45,40 @@ __all__ = [
     "Urls",
     "ValUrls",
     "Workers",
+    "settings_by_flag",
 ]
+
+# Which setting a flag of `wds train` is.
+_KEYS = {
+    "batch_size": "data.batch_size",
+    "global_batch_size": "data.global_batch_size",
+    "workers": "data.num_workers",
+    "cache_dir": "data.cache_dir",
+    "cache_limit": "data.cache_limit",
+    "allow_commands": "data.allow_commands",
+    "exact": "data.exact",
+    "on_error": "data.on_error",
+    "max_skipped": "data.max_skipped",
+    "model": "model.name",
+    "image_size": "model.image_size",
+    "init": "model.init",
+    "lr": "optim.lr",
+    "epochs": "schedule.epochs",
+    "max_steps": "schedule.max_samples",
+    "max_updates": "schedule.max_updates",
+    "max_hours": "schedule.max_hours",
+    "device": "runtime.device",
+    "overfit_one_batch": "data.one_batch",
+    "profile": "runtime.profile",
+    "tensorboard": "log.tensorboard",
+    "run_dir": "run_dir",
+    "seed": "seed",
+}
+
+
+def settings_by_flag(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what each flag of a command says by the name of the setting; what is no setting is left out."""
+    return {_KEYS[name]: value for name, value in given.items() if name in _KEYS}
 
 
 def _count_or_share(text: str) -> int | float:

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from resnettrain.checkpoint import find_checkpoint, latest, list_checkpoints, read_checkpoint
     from resnettrain.evaluate import EvalResult, Figures, evaluate_checkpoint
     from resnettrain.export import Exported, export_model, export_suffix
+    from resnettrain.lr_find import LrPoint, LrRange, find_lr, suggested_lr
     from resnettrain.metrics import ClassFigures
     from resnettrain.model import build_model, flops_per_image, model_names
     from resnettrain.predict import Answer, Picture, Predictor, Unreadable, pictures_in_files, pictures_in_shards
@@ -101,6 +102,8 @@ __all__ = [
     "Judgement",
     "LogConfig",
     "LossConfig",
+    "LrPoint",
+    "LrRange",
     "ModelConfig",
     "NonFiniteLossError",
     "OptimConfig",
@@ -136,6 +139,7 @@ __all__ = [
     "export_model",
     "export_suffix",
     "find_checkpoint",
+    "find_lr",
     "flops_per_image",
     "from_toml",
     "latest",
@@ -159,6 +163,7 @@ __all__ = [
     "resolve_config",
     "resume_config",
     "source_line",
+    "suggested_lr",
     "to_mapping",
     "to_toml",
     "train",
@@ -174,6 +179,8 @@ _HEAVY = {
     "EvalResult": "evaluate",
     "Exported": "export",
     "Figures": "evaluate",
+    "LrPoint": "lr_find",
+    "LrRange": "lr_find",
     "Picture": "predict",
     "Predictor": "predict",
     "TrainResult": "trainer",
@@ -185,6 +192,7 @@ _HEAVY = {
     "export_model": "export",
     "export_suffix": "export",
     "find_checkpoint": "checkpoint",
+    "find_lr": "lr_find",
     "flops_per_image": "model",
     "latest": "checkpoint",
     "list_checkpoints": "checkpoint",
@@ -196,6 +204,7 @@ _HEAVY = {
     "read_checkpoint": "checkpoint",
     "read_metrics": "runlog",
     "resume_config": "state",
+    "suggested_lr": "lr_find",
     "train": "trainer",
 }
 

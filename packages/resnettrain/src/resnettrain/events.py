@@ -10,7 +10,7 @@ from resnettrain.errors import ConfigError
 __all__ = ["EventWriter"]
 
 # What places a record and is no figure of it.
-_PLACES = {"samples", "batch"}
+_PLACES = {"samples", "batch", "updates"}
 
 
 class EventWriter:
@@ -25,7 +25,7 @@ class EventWriter:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise ConfigError(
-                "log.tensorboard: tensorboard is not installed. Install it: pip install 'resnettrain[tensorboard]'."
+                "log.tensorboard: tensorboard is not installed. Install it: pip install tensorboard."
             ) from error
         self._writer = SummaryWriter(str(run_dir / "tensorboard"), purge_step=start_samples)
 

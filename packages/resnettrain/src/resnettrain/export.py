@@ -140,7 +140,7 @@ def _onnx(trained: TrainedModel, images: Tensor, *, facts: str) -> tuple[bytes, 
         import onnxscript  # noqa: F401  # torch's exporter needs it
     except ImportError as error:
         raise ConfigError(
-            f"ONNX needs {error.name}, which is not installed. Install it: pip install 'resnettrain[onnx]'."
+            f"ONNX needs {error.name}, which is not installed. Install it: pip install onnx onnxruntime onnxscript."
         ) from error
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         # Of the exporter's own workings.

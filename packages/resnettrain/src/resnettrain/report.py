@@ -65,14 +65,10 @@ def read_run(run_dir: Path) -> RunRecord:
     settings = run_dir / "config.toml"
     if not settings.is_file():
         raise ReportError(f"{run_dir}: no run folder (it has no config.toml). Name the folder that `wds train` wrote.")
-    try:
-        records = read_metrics(run_dir)
-    except (ValueError, UnicodeDecodeError) as error:
-        raise ReportError(f"{run_dir / 'metrics.jsonl'}: damaged: {error}.") from error
-    known = [record for record in records if isinstance(record.get("kind"), str)]
-    if not known:
+    records = read_metrics(run_dir)
+    if not records:
         raise ReportError(f"{run_dir}: nothing was recorded yet. Wait for the first report, log.every_s seconds long.")
-    return RunRecord(name=str(run_dir), config=read_toml(settings), records=tuple(known))
+    return RunRecord(name=str(run_dir), config=read_toml(settings), records=tuple(records))
 
 
 def read_class_report(path: Path) -> ClassReport:
@@ -122,7 +118,7 @@ def report_page(runs: Sequence[RunRecord], *, classes: Sequence[ClassReport] = (
     try:
         import jinja2
     except ImportError as error:
-        raise ReportError("an HTML report needs jinja2. Install it: pip install 'resnettrain[html]'.") from error
+        raise ReportError("an HTML report needs jinja2. Install it: pip install jinja2.") from error
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
     template = environment.from_string(resources.files("resnettrain").joinpath("report.html").read_text("utf-8"))
     names = _short_names([run.name for run in runs])

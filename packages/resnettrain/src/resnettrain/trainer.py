@@ -17,7 +17,7 @@ from torch import nn
 
 from resnettrain.config import TrainConfig
 from resnettrain.distributed import open_ranks
-from resnettrain.errors import DataMismatchError, EvaluationError
+from resnettrain.errors import EvaluationError
 from resnettrain.evaluate import EvalResult
 from resnettrain.garbage import Collector
 from resnettrain.memory import memory_in_words
@@ -189,10 +189,7 @@ def _close_epoch(run: Run, *, ending: _Ending | None) -> tuple[_Ending | None, b
         return ending, False
     if ending is None and state.batch == 0:
         # Else every epoch would pass without a step, and the fresh weights be called trained.
-        raise DataMismatchError(
-            f"{run.config.data.urls[0]}: an epoch gave not one whole batch of {run.config.data.batch_size}. Lower "
-            "data.batch_size or data.num_workers (without a manifest each worker fills batches from shards of its own)."
-        )
+        raise run.no_batch()
     run.require_finite()
     if run.config.log.at_epoch_end and state.reported != state.samples:
         _report(run, lr=run.optimizer.param_groups[0]["lr"])
@@ -252,6 +249,7 @@ def _report(run: Run, *, lr: float) -> None:
         epoch=state.epoch,
         batch=state.batch,
         samples=state.samples,
+        updates=state.updates,
         loss=loss,
         top1=top1,
         lr=lr,

@@ -114,9 +114,13 @@ def _bound(share: float, config: TrainConfig) -> Judgement:
 
 
 def _faster_data(config: TrainConfig) -> str:
-    ways = [f"--workers above {config.data.num_workers}, up to the cores of the machine"]
+    workers, ways = config.data.num_workers, []
+    if workers is not None:
+        ways.append(f"--workers above {workers}, up to the cores of the machine")
     if config.data.pipeline == "source":
         ways.append("another recipe than the source's pipeline")
+    elif workers is None:
+        ways.append("more cores, and with them --workers")
     ways.append("shards packed with `wds make-shards --crop-ready`")
     if config.data.cache_dir is None and any("://" in url for url in config.data.urls):
         ways.append("--cache-dir on a local disk")
@@ -203,8 +207,8 @@ def _times(count: int) -> str:
 
 def _labels(train: Sequence[Record], records: Sequence[Record], *, config: TrainConfig) -> list[Judgement]:
     num_classes = config.model.num_classes
-    last, updates = train[-1], train[-1]["samples"] / config.data.batch_size
-    if num_classes is None or num_classes < 2 or updates < _FEWEST_UPDATES or last["top1"] is None:
+    last = train[-1]
+    if num_classes is None or num_classes < 2 or last["updates"] < _FEWEST_UPDATES or last["top1"] is None:
         return []
     chance = 1 / num_classes
     vals = [record for record in records if record["kind"] == "val"]
