@@ -93,6 +93,11 @@ def test_held_out_digits_are_told_apart_and_eval_gives_the_same_figure(digits: D
     assert document["val"]["top1"] >= 0.985
     evaluated = json.loads(run_wds("eval", "run", "--json", cwd=tmp_path).stdout)
     assert {name: evaluated[name] for name in document["val"]} == document["val"]
+    # Two ranks with half of the batch each, which normalize over what they have: nearly the same answers.
+    args = (*args, "--batch-size", 16, "--nproc", 2, "--workers", 1, "--run-dir", "pair", "--json")
+    pair = json.loads(train(*args, cwd=tmp_path).stdout)
+    print(f"digits on two ranks: top-1 {pair['val']['top1']:.4f} in {pair['seconds']:.0f} s")
+    assert abs(pair["val"]["top1"] - document["val"]["top1"]) * pair["val"]["count"] <= 2.5
 
 
 def test_a_run_killed_in_the_middle_and_resumed_ends_as_one_left_alone(digits: Digits, tmp_path: Path) -> None:

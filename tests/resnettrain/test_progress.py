@@ -8,6 +8,7 @@ def test_a_report_reads_as_the_source_prints_it() -> None:
         epoch=0,
         batch=7,
         samples=448,
+        updates=7,
         loss=6.912345678,
         top1=0.0078125,
         lr=0.01,

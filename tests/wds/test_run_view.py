@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from resnettrain import (
     to_toml,
 )
 from wds.run_view import RunView, config_lines
+from wds.text import WIPE
 
 pytestmark = pytest.mark.usefixtures("verbose")
 
@@ -44,6 +46,7 @@ def report(*, eta_s: float | None = 75.0) -> TrainReport:
         epoch=0,
         batch=3,
         samples=48,
+        updates=3,
         loss=1.25,
         top1=0.5,
         lr=0.1,
@@ -65,7 +68,7 @@ def test_the_start_shows_the_settings_of_the_run_folder_and_what_is_trained(
     assert out == ""
     lines = err.splitlines()
     assert lines[0] == "settings"
-    assert any(line.startswith("  optim      lr=0.25 ") for line in lines)
+    assert any(line.startswith("  optim      kind=sgd lr=0.25 ") for line in lines)
     assert lines[-1] == (
         f"tiny, 4,907,844 parameters, 4 classes, cpu fp32; 2 epochs of 8 batches of 16 on 1 rank; run folder {tmp_path}"
     )
@@ -145,3 +148,23 @@ def test_secrets_in_shown_settings_are_masked(tmp_path: Path, capsys: pytest.Cap
     err = capsys.readouterr().err
     assert "https://***@h/a-{0..3}.tar?sig=***" in err
     assert "SECRET" not in err
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120, 200])
+@pytest.mark.parametrize("memory_bytes", [None, 61 << 30])
+def test_a_report_fits_a_terminal_and_the_bar_goes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int,
+    memory_bytes: int | None,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("wds.console.can_redraw", lambda: True)
+    view = RunView()
+    view(started(tmp_path))
+    capsys.readouterr()
+    view(replace(report(eta_s=4800.0), images_per_s=7950.0, memory_bytes=memory_bytes))
+    line = capsys.readouterr().err.removeprefix(WIPE).lstrip("\r")
+    assert len(line) < columns
+    if columns >= 80:
+        assert line.startswith("epoch 1/2 ")
+        assert line.endswith(f"wait 7%{'' if memory_bytes is None else '  61 GiB'}  1 h 20 min left")
+    assert ("━" in line) == (columns > 80 or (columns == 80 and memory_bytes is None))

@@ -42,7 +42,7 @@ def test_a_run_ends_with_0_and_its_figures_on_stdout(finished: FinishedRun) -> N
     )
     assert re.fullmatch(r"train: loss \d\.\d{4}, top-1 [01]\.\d{4} over the last steps", lines[1])
     assert re.fullmatch(r"validation: top-1 [01]\.\d{4}, top-5 1\.0000, loss \d\.\d{4} on 37 samples", lines[2])
-    assert lines[3:] == [f"checkpoint: {finished.folder}/checkpoints/samples-00000000000128.pt"]
+    assert lines[3] == f"checkpoint: {finished.folder}/checkpoints/samples-00000000000128.pt"
 
 
 def test_progress_is_on_stderr_with_rate_and_share_of_waiting(finished: FinishedRun) -> None:
@@ -59,8 +59,7 @@ def test_the_run_folder_holds_settings_metrics_and_checkpoints(finished: Finishe
 
 def test_the_settings_of_the_run_folder_are_resolved(finished: FinishedRun) -> None:
     settings = tomllib.loads((finished.folder / "config.toml").read_text())
-    model = settings["model"]
-    assert (model["name"], model["num_classes"], model["image_size"]) == ("tiny", 4, 32)
+    assert settings["model"].items() >= {"name": "tiny", "num_classes": 4, "image_size": 32}.items()
     assert settings["data"]["urls"][0].endswith("tiny-train-<000000..000002>.tar")
     assert (settings["optim"]["lr"], settings["schedule"]["epochs"], settings["seed"]) == (0.05, 2, 0)
 
@@ -123,7 +122,7 @@ def test_the_seed_recipe_reports_and_stops_as_the_source_does(train_set: Picture
     args = ("--recipe", "seed", "--urls", urls, "--cache-dir", tmp_path / "cache", "--run-dir", tmp_path / "run")
     ended = invoke("train", *args, *TINY, "--batch-size", 8, "--max-steps", 64)
     assert ended.code == 0
-    *reports, first, second, third = ended.stdout.splitlines()
+    *reports, first, second, third = [line for line in ended.stdout.splitlines() if line[0] not in "- "]
     # The source reports once it has more than five losses, and stops once 64 samples are exceeded.
     assert [re.sub(r"\d\.\d{5}", "#", line) for line in reports] == [
         f"[1, {batch}] loss: # correct: #" for batch in (6, 7, 8, 9)

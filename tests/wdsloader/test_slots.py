@@ -126,16 +126,27 @@ def test_pinned_memory_is_released_by_the_driver_before_it_is_unmapped() -> None
 LIMITED = """
 import resource
 from wdsloader.slots import Slot
-resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-try:
-    Slot(0, (64, 100, 100, 3))
-except Exception as error:
-    print(type(error).__name__, error)
+
+def make(limit, allowed):
+    before = resource.getrlimit(limit)
+    resource.setrlimit(limit, (allowed, before[1]))
+    try:
+        Slot(0, (64, 100, 100, 3))
+    except Exception as error:
+        print(type(error).__name__, error)
+    resource.setrlimit(limit, before)
+
+make(resource.RLIMIT_FSIZE, 1 << 20)
+make(resource.RLIMIT_NOFILE, 3)  # no file more
+make(resource.RLIMIT_NOFILE, 4)  # one; to map it takes a second
 """
 
 
 def test_memory_that_cannot_be_had_is_an_error_and_no_bus_error() -> None:
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, env=env, check=False)
-    assert ended.stdout.startswith("WorkerError no memory for a batch of 2 MiB: File too large. Use smaller batches")
+    too_large, *too_many = ended.stdout.splitlines()
+    assert too_large.startswith("WorkerError no memory for a batch of 2 MiB: File too large. Use smaller batches")
+    files = "Too many open files. Let this process have more of them (ulimit -n)"
+    assert too_many == [f"WorkerError no memory for a batch of 2 MiB: {files}"] * 2
     assert ended.returncode == 0

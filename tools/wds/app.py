@@ -22,12 +22,15 @@ from wds.console import print_error, print_line, setup_logging
 from wds.demo import demo
 from wds.index import index
 from wds.inspect import inspect
+from wds.lr_find import lr_find
 from wds.make_shards import make_shards
 from wds.patterns import GreedyCommand, refuse_empty
 from wds.peek import peek
+from wds.predict import export, predict
 from wds.ranks import is_heard
 from wds.recipes import recipes_app
 from wds.repair import repair
+from wds.report import report
 from wds.reshard import reshard
 from wds.run_plan import run_plan
 from wds.stats import stats
@@ -104,18 +107,23 @@ class _Group(TyperGroup):
 def _exit_code(error: Exception) -> int | None:
     """Return the exit code of a known error, None for one that is a bug of ours."""
     from resnettrain import ConfigError as SettingsError
+    from resnettrain import ReportError as RunReportError
     from resnettrain import ResnettrainError, RunFolderError
     from shardkit import PackError, PatternError, ReportError, ShardkitError, UnusableSourcesError
     from wdsloader import ConfigError, WdsloaderError
 
     if isinstance(error, UnusableSourcesError):
         return 1
-    if isinstance(error, (PatternError, PackError, ReportError, ConfigError, SettingsError, RunFolderError)):
+    wrong_use = (PatternError, PackError, ReportError, ConfigError, SettingsError, RunFolderError, RunReportError)
+    if isinstance(error, wrong_use):
         return 2
     return 1 if isinstance(error, (ShardkitError, WdsloaderError, ResnettrainError, OSError)) else None
 
 
 def _show(error: Exception) -> None:
+    if "LOCAL_RANK" in os.environ:
+        # The launcher ends the ranks that are left: this one ends by itself, and has something to say.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.environ.get("WDS_DEBUG") == "1":
         traceback.print_exception(error)
     if is_heard(error):
@@ -166,7 +174,11 @@ _mount("bench", bench)
 _mount("repair", repair)
 _mount("reshard", reshard)
 _mount("train", train, cls=GreedyCommand)
+_mount("lr-find", lr_find, cls=GreedyCommand)
 _mount("eval", evaluate)
+_mount("predict", predict)
+_mount("export", export)
+_mount("report", report)
 _mount("demo", demo)
 app.add_typer(recipes_app, name="recipes")
 app.add_typer(cache_app, name="cache")

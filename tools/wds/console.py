@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
@@ -102,10 +102,13 @@ class StatusLine:
         self._quiet = quiet or not log.isEnabledFor(logging.INFO)
         self._terminal = can_redraw()
 
-    def show(self, text: str) -> None:
-        """Show a report, which off a terminal becomes a line of its own."""
+    def show(self, text: str, *, narrow: Callable[[int], str] | None = None) -> None:
+        """Show a report, which off a terminal becomes a line of its own.
+
+        Args: narrow: makes the text for a terminal, of at most so many columns.
+        """
         if self._terminal:
-            self.redraw(text)
+            self.redraw(text if narrow is None else narrow(shutil.get_terminal_size().columns - 1))
         elif not self._quiet:
             typer.echo(visible(text), err=True)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wds.console import StatusLine, print_line, print_note
+from wds.console import StatusLine, human_bytes, print_line, print_note
 from wds.text import counted
 
 if TYPE_CHECKING:
     from resnettrain import Event, RunStarted, TrainConfig, TrainReport, ValReport
 
 __all__ = ["RunView", "config_lines"]
+
+_SHORTEST_BAR, _LONGEST_BAR = 4, 30
 
 
 class RunView:
@@ -33,7 +35,9 @@ class RunView:
         elif isinstance(event, TrainReport) and self._source_format:
             print_line(source_line(event))
         elif isinstance(event, TrainReport):
-            self._status.show(_report(event, self._started))
+            self._status.show(
+                _report(event, self._started), narrow=lambda columns: _short_report(event, self._started, columns)
+            )
         elif isinstance(event, ValProgress):
             self._status.redraw(f"validating {event.count}/{event.total}")
         elif isinstance(event, ValReport):
@@ -94,11 +98,31 @@ def _report(event: TrainReport, started: RunStarted | None) -> str:
     epochs = f"/{started.epochs}" if started is not None else ""
     batches = f"/{started.epoch_batches}" if started is not None and started.epoch_batches is not None else ""
     left = "" if event.eta_s is None else f", {_duration(event.eta_s)} left"
+    held = "" if event.memory_bytes is None else f", {human_bytes(event.memory_bytes)} of memory"
     return (
         f"epoch {event.epoch + 1}{epochs} batch {event.batch}{batches}  loss {event.loss:.4f}  "
         f"top-1 {event.top1:.3f}  lr {event.lr:.4f}  {event.images_per_s:.0f} images/s, "
-        f"{event.wait_share:.0%} waiting for data{left}"
+        f"{event.wait_share:.0%} waiting for data{left}{held}"
     )
+
+
+def _short_report(event: TrainReport, started: RunStarted | None, columns: int) -> str:
+    """Return a report for a line of a terminal: the bar is as long as there is room, and goes first."""
+    epochs = f"/{started.epochs}" if started is not None else ""
+    words = [f"loss {event.loss:.3f}", f"top-1 {event.top1:.3f}", f"{event.images_per_s:.0f}/s"]
+    words.append(f"wait {event.wait_share:.0%}")
+    words += [] if event.memory_bytes is None else [f"{event.memory_bytes / 2**30:.0f} GiB"]
+    words += [] if event.eta_s is None else [f"{_duration(event.eta_s)} left"]
+    begin, rest = f"epoch {event.epoch + 1}{epochs}", "  ".join(words)
+    total = None if started is None else started.total_samples
+    if not total:
+        return f"{begin}  {rest}"
+    done = min(1.0, event.samples / total)
+    space = min(_LONGEST_BAR, columns - len(begin) - len(rest) - len("  100%  "))
+    full = round(done * space)
+    if space < _SHORTEST_BAR:
+        return f"{begin}  {rest}"
+    return f"{begin} {'━' * full}{'╌' * (space - full)} {done:.0%}  {rest}"
 
 
 def _validated(event: ValReport) -> str:

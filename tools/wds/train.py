@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,6 +13,7 @@ from wds import train_options as opt
 from wds.console import AsJson, print_json, print_line, print_note
 from wds.patterns import expand_existing, without_stdin
 from wds.ranks import launch_ranks, this_rank
+from wds.report import print_verdict
 from wds.run_view import RunView
 from wds.text import counted, masked
 
@@ -23,28 +24,6 @@ __all__ = ["evaluate", "train"]
 
 # What --resume says to find the checkpoint, or that there is none, by itself.
 _AUTO = Path("auto")
-# Which setting a flag of `wds train` is.
-_KEYS = {
-    "batch_size": "data.batch_size",
-    "global_batch_size": "data.global_batch_size",
-    "workers": "data.num_workers",
-    "cache_dir": "data.cache_dir",
-    "cache_limit": "data.cache_limit",
-    "allow_commands": "data.allow_commands",
-    "exact": "data.exact",
-    "on_error": "data.on_error",
-    "max_skipped": "data.max_skipped",
-    "model": "model.name",
-    "image_size": "model.image_size",
-    "lr": "optim.lr",
-    "epochs": "schedule.epochs",
-    "max_steps": "schedule.max_samples",
-    "max_updates": "schedule.max_updates",
-    "max_hours": "schedule.max_hours",
-    "device": "runtime.device",
-    "run_dir": "run_dir",
-    "seed": "seed",
-}
 Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint file, or a run folder for its newest.")]
 
 
@@ -55,6 +34,7 @@ def train(
     recipe: opt.RecipeName = None,
     model: opt.Model = None,
     image_size: opt.ImageSize = None,
+    init: opt.Init = None,
     epochs: opt.Epochs = None,
     batch_size: opt.BatchSize = None,
     global_batch_size: opt.GlobalBatchSize = None,
@@ -74,6 +54,10 @@ def train(
     on_error: opt.OnError = None,
     max_skipped: opt.MaxSkipped = None,
     device: opt.Device = None,
+    synthetic: opt.Synthetic = False,
+    overfit_one_batch: opt.OneBatch = None,
+    profile: opt.Profile = None,
+    tensorboard: opt.Tensorboard = None,
     config: opt.ConfigFile = None,
     overrides: opt.Set = None,
     dry_run: opt.DryRun = False,
@@ -88,7 +72,8 @@ def train(
         launch_ranks(nproc)
     from resnettrain import ConfigError, resolve_config
 
-    flags = {_KEYS[name]: value for name, value in given.items() if name in _KEYS}
+    flags = opt.settings_by_flag(given)
+    flags["data.pipeline"] = "synthetic" if synthetic else None
     flags["data.urls"] = without_stdin([*(urls or []), *(patterns or [])]) or None
     flags["data.val_urls"] = without_stdin(val_urls or []) or None
     base = _settings_of(resume, run_dir=run_dir)
@@ -190,7 +175,7 @@ def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
     """Train, show how it goes, say how it ended, and exit with 128 + signal where a signal ended it."""
     import resnettrain
 
-    if not settings.data.urls:
+    if not settings.data.urls and settings.data.pipeline != "synthetic":
         raise resnettrain.ConfigError("no shards are named. Give --urls PATTERN")
     # What can be refused without torch is refused before it is imported.
     for named in filter(None, (settings.data.urls, settings.data.val_urls)):
@@ -203,16 +188,29 @@ def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
         result = resnettrain.train(settings, progress=view, resume=start, place=place)
     finally:
         view.close()
-    if not place.is_first:
-        pass
-    elif as_json:
-        print_json(_as_document(result))
-    else:
-        _print_result(result)
+    if place.is_first:
+        _print_ending(result, as_json=as_json)
     if result.outcome == "interrupted":
         way_on = "This recipe cannot be resumed." if by_source else f"Go on: wds train --resume {result.run_dir}"
         print_note(f"Stopped by a signal. {way_on}")
         raise typer.Exit(128 + (result.signal or 2))
+
+
+def _print_ending(result: TrainResult, *, as_json: bool) -> None:
+    """Print what came out, and what the run's own records say of it."""
+    from resnettrain import read_metrics, read_toml, verdict
+
+    classes = None if result.val is None else result.val.classes
+    judged = verdict(
+        read_metrics(result.run_dir),
+        config=read_toml(result.run_dir / "config.toml"),
+        confusion=None if classes is None else classes.confusion.tolist(),
+    )
+    if as_json:
+        print_json({**_as_document(result), "verdict": [asdict(one) for one in judged]})
+        return
+    _print_result(result)
+    print_verdict(judged)
 
 
 def _print_result(result: TrainResult) -> None:
@@ -265,6 +263,7 @@ def _figures(result: EvalResult) -> dict[str, object]:
     if result.classes is not None:
         classes = result.classes
         figures["classes"] = {
+            "names": None if classes.names is None else list(classes.names),
             "count": classes.counts.tolist(),
             "correct1": classes.correct1.tolist(),
             "correct5": classes.correct5.tolist(),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +22,7 @@ __all__ = [
     "Flip",
     "GlobalBatchSize",
     "ImageSize",
+    "Init",
     "LearningRate",
     "MaxHours",
     "MaxSkipped",
@@ -30,16 +32,53 @@ __all__ = [
     "MorePatterns",
     "NumRanks",
     "OnError",
+    "OneBatch",
     "PerClass",
+    "Profile",
     "RecipeName",
     "Resume",
     "RunDir",
     "Seed",
     "Set",
+    "Synthetic",
+    "Tensorboard",
     "Urls",
     "ValUrls",
     "Workers",
+    "settings_by_flag",
 ]
+
+# Which setting a flag of `wds train` is.
+_KEYS = {
+    "batch_size": "data.batch_size",
+    "global_batch_size": "data.global_batch_size",
+    "workers": "data.num_workers",
+    "cache_dir": "data.cache_dir",
+    "cache_limit": "data.cache_limit",
+    "allow_commands": "data.allow_commands",
+    "exact": "data.exact",
+    "on_error": "data.on_error",
+    "max_skipped": "data.max_skipped",
+    "model": "model.name",
+    "image_size": "model.image_size",
+    "init": "model.init",
+    "lr": "optim.lr",
+    "epochs": "schedule.epochs",
+    "max_steps": "schedule.max_samples",
+    "max_updates": "schedule.max_updates",
+    "max_hours": "schedule.max_hours",
+    "device": "runtime.device",
+    "overfit_one_batch": "data.one_batch",
+    "profile": "runtime.profile",
+    "tensorboard": "log.tensorboard",
+    "run_dir": "run_dir",
+    "seed": "seed",
+}
+
+
+def settings_by_flag(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what each flag of a command says by the name of the setting; what is no setting is left out."""
+    return {_KEYS[name]: value for name, value in given.items() if name in _KEYS}
 
 
 def _count_or_share(text: str) -> int | float:
@@ -80,6 +119,14 @@ Model = Annotated[
 ]
 ImageSize = Annotated[
     int | None, typer.Option("--image-size", help="Side of the square input in pixels.  Default: 224.")
+]
+Init = Annotated[
+    Path | None,
+    typer.Option(
+        "--init",
+        metavar="FILE",
+        help="Start from weights: a checkpoint, torchvision's .pth, .safetensors. The head is new for other classes.",
+    ),
 ]
 Epochs = Annotated[
     int | None, typer.Option("--epochs", help="Times that every sample is seen.  Default: 16; 1 for `seed`.")
@@ -160,4 +207,18 @@ MaxSkipped = Annotated[
     ),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
+Synthetic = Annotated[
+    bool, typer.Option("--synthetic", help="Made-up pictures and no data: how fast computing alone is.")
+]
+OneBatch = Annotated[
+    bool | None,
+    typer.Option("--overfit-one-batch", help="The first batch over and over: its loss has to go to nothing."),
+]
+Profile = Annotated[
+    int | None,
+    typer.Option("--profile", metavar="N", min=1, help="Write trace.json of N updates, after the first three."),
+]
+Tensorboard = Annotated[
+    bool | None, typer.Option("--tensorboard", help="Write events for TensorBoard too, in the run folder.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings as TOML and stop.")]

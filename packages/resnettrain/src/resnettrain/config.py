@@ -48,7 +48,9 @@ __all__ = [
 class DataConfig:
     """Where samples come from.
 
-    `pipeline` "lanes" is wdsloader's exact order, "source" the source's own webdataset code. `batch_size` is per rank.
+    `pipeline` "lanes" is wdsloader's exact order, "source" the source's own webdataset code, "synthetic" one made-up
+    batch and no data: compute alone. `one_batch`: the first batch over and over, to be learnt by heart.
+    `batch_size` is per rank.
     `on_error` "skip" passes over samples that cannot be delivered, until more than `max_skipped` of an epoch were: a
     number of samples, or a share of the epoch. `num_workers` None is the pipeline's own default: a worker a core, or 4.
     `cache_limit` is a size (`200GiB`) or a share of the disk (`30%`);
@@ -63,7 +65,8 @@ class DataConfig:
     cache_limit: str | None = None
     cache_ignore_query: tuple[str, ...] = ()
     allow_commands: bool = False
-    pipeline: Literal["lanes", "source"] = "lanes"
+    pipeline: Literal["lanes", "source", "synthetic"] = "lanes"
+    one_batch: bool = False
     batch_size: int = 64
     global_batch_size: int | None = None
     num_workers: int | None = None
@@ -123,7 +126,7 @@ class RuntimeConfig:
 
     `micro_batches` cuts the batch of a rank into so many, whose gradients are added up before the update: less memory,
     the same batch. `compile` is a mode of torch.compile, for training alone. `gc_every`: Python's cycle collector runs
-    after so many updates, instead of when it likes; 0 leaves it alone.
+    after so many updates, instead of when it likes; 0 leaves it alone. `profile`: so many updates are traced.
     """
 
     device: str = "auto"
@@ -134,12 +137,15 @@ class RuntimeConfig:
     micro_batches: int = 1
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
     gc_every: int = 1000
+    profile: int | None = None
 
     def __post_init__(self) -> None:
         if self.threads is not None:
             at_least("runtime.threads", self.threads, low=1)
         at_least("runtime.micro_batches", self.micro_batches, low=1)
         at_least("runtime.gc_every", self.gc_every, low=0)
+        if self.profile is not None:
+            at_least("runtime.profile", self.profile, low=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,12 +188,14 @@ class LogConfig:
     """When a report is made: every `every_s` seconds, once more than `min_steps` losses are there.
 
     A report is the mean of the last `window_steps` steps. `at_epoch_end` adds one at the end of each epoch.
+    `tensorboard`: they are written as events too.
     """
 
     every_s: float = 5.0
     window_steps: int = 100
     min_steps: int = 0
     at_epoch_end: bool = True
+    tensorboard: bool = False
 
     def __post_init__(self) -> None:
         within("log.every_s", self.every_s, low=0.0, high=math.inf)

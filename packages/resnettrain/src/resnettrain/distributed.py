@@ -12,7 +12,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar, cast
@@ -175,15 +175,17 @@ class PendingMax:
 
 
 @contextmanager
-def open_ranks(place: Rank) -> Iterator[Ranks]:
+def open_ranks(place: Rank, *, must_leave: Callable[[], bool] = bool) -> Iterator[Ranks]:
     """Join the other ranks and leave them at the end; whoever fails tells the others why.
 
+    Args: must_leave: asked while not all have come yet.
     Raises: PeerError: another rank failed or is gone, with what it said; it does not come in ten minutes.
+    KeyboardInterrupt: `must_leave`.
     """
     if place.is_alone:
         yield Ranks(place)
         return
-    store = _join(place)
+    store = _join(place, must_leave=must_leave)
     watch = Watch(store, place)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
@@ -207,12 +209,12 @@ def open_ranks(place: Rank) -> Iterator[Ranks]:
             dist.destroy_process_group()
 
 
-def _join(place: Rank) -> Store:
+def _join(place: Rank, *, must_leave: Callable[[], bool]) -> Store:
     """Wait for all ranks, here and not inside of torch: there no signal is heard. Return a store of theirs alone.
 
     torchrun keeps one store over its restarts, with all that ranks have written who are no more. So each rank says who
     it is by a random word, the first one makes a list of these, and it holds once everybody has found itself in it.
-    Raises: PeerError: not all came in time.
+    Raises: PeerError: not all came in time. KeyboardInterrupt: `must_leave`.
     """
     store, _, _ = next(rendezvous(place.rendezvous, place.rank, place.world_size, timeout=_JOIN))
     mine = uuid.uuid4().hex
@@ -233,6 +235,8 @@ def _join(place: Rank) -> Store:
             group.set(f"found-{place.rank}", "yes")
             if all(_read(group, f"found-{rank}") for rank in range(place.world_size)):
                 return group
+        if must_leave():
+            raise KeyboardInterrupt
         if time.monotonic() > end:
             raise PeerError(f"of {place.world_size} ranks not all came within {_JOIN.total_seconds():.0f} s.")
         time.sleep(0.05)

@@ -7,9 +7,11 @@ __all__ = [
     "ConfigError",
     "DataMismatchError",
     "EvaluationError",
+    "ExportError",
     "NonFiniteLossError",
     "OutOfMemoryError",
     "PeerError",
+    "ReportError",
     "ResnettrainError",
     "RunFolderError",
     "UnsafeCheckpointError",
@@ -40,6 +42,10 @@ class EvaluationError(ResnettrainError):
     """An evaluation cannot count every sample exactly once."""
 
 
+class ExportError(ResnettrainError):
+    """A model cannot be exported, or what was made of it answers otherwise; nothing was written."""
+
+
 class NonFiniteLossError(ResnettrainError, ArithmeticError):
     """The loss became NaN or infinite; the update of that batch was not made."""
 
@@ -50,6 +56,10 @@ class OutOfMemoryError(ResnettrainError, MemoryError):
 
 class PeerError(ResnettrainError, ConnectionError):
     """Another rank failed or is gone; the message is what it said."""
+
+
+class ReportError(ResnettrainError, ValueError):
+    """There is nothing to report on, or the page cannot be made."""
 
 
 class RunFolderError(ResnettrainError, OSError):

@@ -284,7 +284,9 @@ def evaluate_checkpoint(
             result = evaluator.run(numerics.place(model), progress=progress if ranks.is_first else silent)
     if result is None:
         raise EvaluationError(f"{urls[0]}: the evaluation was stopped.")
-    return result
+    if result.classes is None:
+        return result
+    return replace(result, classes=replace(result.classes, names=identity.classes))
 
 
 def require_label_range(dataset: Dataset, *, num_classes: int) -> None:

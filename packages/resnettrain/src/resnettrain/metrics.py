@@ -107,11 +107,12 @@ class ClassFigures:
     """What the samples of each class were taken for.
 
     `confusion`: int64 (K, K), how many samples of the class of the row were taken for that of the column.
-    `correct5`: int64 (K,), of how many samples the class was among the five likeliest.
+    `correct5`: int64 (K,), of how many samples the class was among the five likeliest. `names`: where they are known.
     """
 
     confusion: Tensor
     correct5: Tensor
+    names: tuple[str, ...] | None = None
 
     @property
     def counts(self) -> Tensor:

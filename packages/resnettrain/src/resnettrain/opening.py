@@ -21,12 +21,14 @@ from resnettrain.config import AugmentConfig, ResolutionConfig, TrainConfig
 from resnettrain.distributed import Ranks
 from resnettrain.errors import ConfigError, DataMismatchError
 from resnettrain.evaluate import Evaluator, require_label_range, require_same_classes
+from resnettrain.events import EventWriter
 from resnettrain.feed import Feed, LanesFeed, SourceFeed
 from resnettrain.metrics import Meter
 from resnettrain.model import build_model, count_parameters
 from resnettrain.numerics import Numerics
 from resnettrain.optimizer import apply_settings
 from resnettrain.progress import Progress, RunStarted, silent
+from resnettrain.repeated import OneBatchFeed, SyntheticFeed
 from resnettrain.resume import (
     AUTO,
     Resume,
@@ -48,6 +50,7 @@ from resnettrain.state import (
 )
 from resnettrain.step import make_step
 from resnettrain.stop import Agreement, StopRequest
+from resnettrain.weights import read_init, read_weights, start_from
 from shardkit import counted
 from wdsloader import Dataset, mask_url, open_dataset
 
@@ -83,10 +86,8 @@ def open_run(
     start = find_start(resume, run_dir=config.run_dir, ranks=ranks)
     if start is not None:
         require_resumable(config, start)
-    if not config.data.urls:
+    if not config.data.urls and config.data.pipeline != "synthetic":
         raise ConfigError("data.urls: no shards are named. Give --urls PATTERN.")
-    if config.model.init is not None:
-        raise ConfigError(f"model.init: {config.model.init} cannot be loaded by this version. Leave it out.")
     _require_heeded(config, ranks=ranks)
     config = fitted_batch(config, start, world_size=ranks.world_size)
     numerics = Numerics.of(config.runtime, local_rank=ranks.place.local_rank)
@@ -132,7 +133,7 @@ def open_run(
 
 
 def _training_set(config: TrainConfig, stack: ExitStack, *, ranks: Ranks) -> Dataset | None:
-    if config.data.pipeline == "source":
+    if config.data.pipeline != "lanes":
         return None
     data = config.data
     # Of a stream whose length nobody knows, the ranks would get different numbers of batches.
@@ -150,9 +151,11 @@ def _identity(config: TrainConfig, dataset: Dataset | None, *, world_size: int) 
     """Work out what the run is of, and refuse labels that the model has no class for."""
     classes = dataset.classes if dataset is not None else None
     num_classes = config.model.num_classes
+    if num_classes is None and dataset is not None:
+        num_classes = dataset.num_classes
     if num_classes is None:
-        num_classes = len(classes) if classes is not None else _DEFAULT_CLASSES
-        if classes is None:
+        num_classes = _DEFAULT_CLASSES
+        if config.data.urls:
             log.info("%s: no class list: the model gets %d. Set model.num_classes.", config.data.urls[0], num_classes)
     if dataset is not None:
         require_label_range(dataset, num_classes=num_classes)
@@ -195,9 +198,13 @@ def _feed(
     config: TrainConfig, *, dataset: Dataset | None, numerics: Numerics, num_classes: int, ranks: Ranks,
     state: dict[str, Any] | None,
 ) -> Feed:  # fmt: skip
+    if config.data.pipeline == "synthetic":
+        return SyntheticFeed(config, numerics=numerics, num_classes=num_classes, world_size=ranks.world_size)
     if dataset is None:
         return SourceFeed(config, numerics=numerics, num_classes=num_classes)
     feed = LanesFeed(dataset, config, numerics=numerics, num_classes=num_classes, place=ranks.place, state=state)
+    if config.data.one_batch:
+        return OneBatchFeed(feed)
     if feed.epoch_samples is None:
         log.warning(
             "%s: the length of an epoch is unknown (no manifest): the learning rate stays at its peak, %g. "
@@ -215,7 +222,7 @@ def _assemble(
     numerics, identity, ranks = parts.numerics, parts.identity, parts.ranks
     step = make_step(
         config,
-        _placed(config, parts),
+        _placed(config, parts, fresh=start is None),
         numerics=numerics,
         rank=ranks.place.rank,
         world_size=ranks.world_size,
@@ -234,6 +241,8 @@ def _assemble(
     if start is not None and _same_place(run_dir, start.home):
         keep_lines = int(start.content["metrics_lines"])
     run_log = RunLog(run_dir, config_toml=_for_reading(config) if ranks.is_first else None, keep_lines=keep_lines)
+    if config.log.tensorboard and ranks.is_first:
+        run_log.add(EventWriter(run_dir, start_samples=state.samples or None))
     if ranks.is_first:
         remove_unfinished(run_dir)
     return Run(
@@ -261,8 +270,12 @@ def _assemble(
     )
 
 
-def _placed(config: TrainConfig, parts: _Parts) -> nn.Module:
-    """Return the model on its device. Raises: ConfigError: a way to normalize that the device does not have."""
+def _placed(config: TrainConfig, parts: _Parts, *, fresh: bool) -> nn.Module:
+    """Return the model on its device; a run that begins has the weights of `model.init` in it.
+
+    Raises: ConfigError: a way to normalize that the device does not have; no such weights. CheckpointError: of another
+    model.
+    """
     model = build_model(
         parts.identity.model,
         num_classes=parts.identity.num_classes,
@@ -270,6 +283,14 @@ def _placed(config: TrainConfig, parts: _Parts) -> nn.Module:
         zero_init_residual=config.model.zero_init_residual,
         antialias=config.model.antialias,
     )
+    if fresh and config.model.init is not None:
+        ranks, path = parts.ranks, config.model.init
+        data = (
+            ranks.bytes_from_first(read_init(path) if ranks.is_first else b"").getvalue()
+            if not ranks.is_alone
+            else read_init(path)
+        )
+        log.info("%s: %s", path, start_from(read_weights(data, path=path), model=model, path=path))
     model = parts.numerics.place(model)
     if not config.distributed.sync_norm or parts.ranks.is_alone:
         return model
@@ -313,6 +334,8 @@ def _tell_start(run: Run, *, resumed_from: Path | None) -> None:
 
 def _require_heeded(config: TrainConfig, *, ranks: Ranks) -> None:
     """Refuse settings that the source's own pipeline would pass over in silence."""
+    if config.data.pipeline == "synthetic" and (config.data.urls or config.data.val_urls or config.data.one_batch):
+        raise ConfigError("data.pipeline: made-up pictures take the place of all data: name no shards, or leave it.")
     if config.data.pipeline != "source":
         return
     if not ranks.is_alone:
@@ -322,6 +345,7 @@ def _require_heeded(config: TrainConfig, *, ranks: Ranks) -> None:
         "resolution": config.resolution != ResolutionConfig(),
         "data.lanes": config.data.lanes is not None,
         "data.exact": config.data.exact,
+        "data.one_batch": config.data.one_batch,
         "data.on_error": config.data.on_error != "stop",
     }
     names = ", ".join(name for name, said in unheeded.items() if said)

@@ -45,21 +45,24 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainReport:
-    """The mean of the last steps. `batch` counts from 1 in its epoch, `epoch` from 0.
+    """The mean of the last steps. `batch` counts from 1 in its epoch, `epoch` from 0, `updates` over the whole run.
 
     `images_per_s` is total (waiting included) and `wait_share` the part of the time spent waiting for data, both since
-    the report before. `eta_s` is None where the length of the run is unknown.
+    the report before. `eta_s` is None where the length of the run is unknown; `memory_bytes` the most that the CUDA
+    device had to hold so far, None without one.
     """
 
     epoch: int
     batch: int
     samples: int
+    updates: int
     loss: float
     top1: float
     lr: float
     images_per_s: float
     wait_share: float
     eta_s: float | None
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

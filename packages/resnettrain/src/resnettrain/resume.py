@@ -110,6 +110,8 @@ def fitted_batch(config: TrainConfig, start: Start | None, *, world_size: int) -
 
 def require_resumable(config: TrainConfig, start: Start) -> None:
     """Refuse a run that has no position to go on from. Raises: ConfigError."""
+    if config.data.pipeline == "synthetic" or config.data.one_batch:
+        raise ConfigError(f"{start.path}: made-up pictures, or one batch over and over, are not resumed: start anew.")
     if config.data.pipeline == "source":
         raise ConfigError(
             f"{start.path}: a run of the recipe '{config.recipe}' cannot be resumed: it draws with replacement and has "

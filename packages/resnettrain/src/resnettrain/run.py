@@ -15,7 +15,7 @@ from torch import nn
 from resnettrain.checkpoint import CheckpointWriter, checkpoint_path
 from resnettrain.config import TrainConfig
 from resnettrain.distributed import Ranks
-from resnettrain.errors import NonFiniteLossError
+from resnettrain.errors import DataMismatchError, NonFiniteLossError
 from resnettrain.evaluate import EvalResult, Evaluator
 from resnettrain.feed import DeviceBatch, Feed
 from resnettrain.guard import FiniteGuard
@@ -73,6 +73,14 @@ class Run:
     def epoch_is_fed(self) -> bool:
         """Return whether every batch of the current epoch has been trained on."""
         return self.feed.epoch_batches is not None and self.state.batch >= self.feed.epoch_batches
+
+    def no_batch(self) -> DataMismatchError:
+        """Return the error of an epoch that had not one batch."""
+        data = self.config.data
+        return DataMismatchError(
+            f"{data.urls[0]}: an epoch gave not one whole batch of {data.batch_size}. Lower data.batch_size or "
+            "data.num_workers (without a manifest each worker fills batches from shards of its own)."
+        )
 
     def asked(self) -> int | None:
         """Return what this rank asks all of them for: a signal's number, TIME_IS_UP, LOOK, or None."""

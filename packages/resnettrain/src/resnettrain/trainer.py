@@ -12,17 +12,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+import torch
 from torch import nn
 
 from resnettrain.config import TrainConfig
 from resnettrain.distributed import open_ranks
-from resnettrain.errors import DataMismatchError, EvaluationError
+from resnettrain.errors import EvaluationError
 from resnettrain.evaluate import EvalResult
 from resnettrain.garbage import Collector
 from resnettrain.memory import memory_in_words
 from resnettrain.norm_stats import averaged
 from resnettrain.numerics import Numerics, global_switches
 from resnettrain.opening import open_run
+from resnettrain.profile import Profiler
 from resnettrain.progress import Progress, RunEnded, TrainReport, ValReport, silent
 from resnettrain.rank import Rank
 from resnettrain.resume import Resume
@@ -79,19 +81,31 @@ def train(
     step. NonFiniteLossError: the loss became NaN or infinite. CheckpointError: one could not be written.
     OutOfMemoryError. PeerError: another rank failed. And wdsloader's errors.
     """
-    place = place or Rank()
-    with open_ranks(place) as ranks, StopRequest() as stop:
+    stop = StopRequest()
+    try:
+        with stop:
+            return _train(config, progress=progress, resume=resume, place=place or Rank(), stop=stop)
+    except KeyboardInterrupt:
+        # It came as another signal, and whoever handles that is back in place.
+        if stop.signal not in (None, signal.SIGINT):
+            signal.raise_signal(stop.signal)
+        raise
+
+
+def _train(config: TrainConfig, *, progress: Progress, resume: Resume, place: Rank, stop: StopRequest) -> TrainResult:
+    with open_ranks(place, must_leave=lambda: stop.signal is not None) as ranks:
         config = ranks.from_first(config)
         with (
             global_switches(Numerics.of(config.runtime, local_rank=place.local_rank), threads=config.runtime.threads),
             open_run(config, progress=progress, stop=stop, resume=resume, ranks=ranks) as run,
             memory_in_words(run.config.data, model=run.model),
             Collector(every=config.runtime.gc_every) as collector,
+            Profiler(config.runtime.profile if ranks.is_first else None, folder=run.log.run_dir) as profiler,
         ):
             begin = run.meter.now()
             number: int | None = None
             try:
-                outcome, number = _loop(run, collector=collector)
+                outcome, number = _loop(run, collector=collector, profiler=profiler)
                 run.agreement.close()
             except KeyboardInterrupt:
                 if not ranks.is_alone:
@@ -101,7 +115,7 @@ def train(
             return _end(run, outcome, number=number, seconds=run.meter.now() - begin)
 
 
-def _loop(run: Run, *, collector: Collector) -> _Ending:
+def _loop(run: Run, *, collector: Collector, profiler: Profiler) -> _Ending:
     """Run epochs until the last one, a cap or a signal; return how it ended, and the signal."""
     config, state = run.config, run.state
     ending = _ending(run)
@@ -118,6 +132,7 @@ def _loop(run: Run, *, collector: Collector) -> _Ending:
             state.batch += 1
             state.loader = batch.state
             collector.after_update(state.updates)
+            profiler.after_update()
             run.ranks.step_done()
 
             if report_due:
@@ -174,10 +189,7 @@ def _close_epoch(run: Run, *, ending: _Ending | None) -> tuple[_Ending | None, b
         return ending, False
     if ending is None and state.batch == 0:
         # Else every epoch would pass without a step, and the fresh weights be called trained.
-        raise DataMismatchError(
-            f"{run.config.data.urls[0]}: an epoch gave not one whole batch of {run.config.data.batch_size}. Lower "
-            "data.batch_size or data.num_workers (without a manifest each worker fills batches from shards of its own)."
-        )
+        raise run.no_batch()
     run.require_finite()
     if run.config.log.at_epoch_end and state.reported != state.samples:
         _report(run, lr=run.optimizer.param_groups[0]["lr"])
@@ -232,21 +244,28 @@ def _report(run: Run, *, lr: float) -> None:
     loss, top1 = run.window.means()
     images_per_s, wait_share = run.meter.read()
     state = run.state
-    left = _samples_left(run)
+    left, device = _samples_left(run), run.numerics.device
     report = TrainReport(
         epoch=state.epoch,
         batch=state.batch,
         samples=state.samples,
+        updates=state.updates,
         loss=loss,
         top1=top1,
         lr=lr,
         images_per_s=images_per_s,
         wait_share=wait_share,
         eta_s=left / images_per_s if left is not None and images_per_s > 0 else None,
+        memory_bytes=torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
     )
     state.reported = state.samples
-    run.log.write("train", {name: figure for name, figure in asdict(report).items() if name != "eta_s"})
+    run.log.write("train", _lasting(report))
     run.progress(report)
+
+
+def _lasting(report: TrainReport) -> dict[str, object]:
+    """Return what is recorded of a report: what will still be of use, and what is known."""
+    return {name: figure for name, figure in asdict(report).items() if name != "eta_s" and figure is not None}
 
 
 def _weighed(run: Run) -> dict[str, nn.Module]:

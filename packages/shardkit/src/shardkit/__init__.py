@@ -57,6 +57,7 @@ from shardkit.manifest import (
     dataset_digest,
     manifest_from_json,
     manifests_in,
+    most_classes,
     read_manifest,
     write_manifest,
 )
@@ -222,6 +223,7 @@ __all__ = [
     "mask_urls",
     "measure_shards",
     "measure_table",
+    "most_classes",
     "open_folder",
     "open_ilsvrc_train",
     "open_ilsvrc_val",

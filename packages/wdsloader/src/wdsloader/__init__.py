@@ -39,6 +39,7 @@ from wdsloader.errors import (
 from wdsloader.fetch import mask_url
 from wdsloader.hooks import SampleView
 from wdsloader.mixing import MixedDataset, mix
+from wdsloader.picture import evaluation_picture
 from wdsloader.samples import SampleStream
 from wdsloader.sheet import batch_sheet
 from wdsloader.source_pipeline import SOURCE_URLS, SourceConfig, default_cache_dir, source_loader
@@ -81,6 +82,7 @@ __all__ = [
     "compared_workers",
     "decode_path",
     "default_cache_dir",
+    "evaluation_picture",
     "insert_restart_markers",
     "mask_url",
     "measure_delivery",

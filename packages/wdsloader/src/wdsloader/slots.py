@@ -7,6 +7,7 @@ process was forked in between, the memory is left to the other one. Numpy, no to
 
 from __future__ import annotations
 
+import errno
 import math
 import mmap
 import os
@@ -42,9 +43,12 @@ class Slot:
 
     def __init__(self, number: int, shape: Shape, *, pin: Pin | None = None) -> None:
         self.number = number
-        self._descriptor = _nameless_file(math.prod(shape))
-        self._closes = weakref.finalize(self, os.close, self._descriptor)
-        self.images = map_slot(self._descriptor, shape)
+        try:
+            self._descriptor = _nameless_file(math.prod(shape))
+            self._closes = weakref.finalize(self, os.close, self._descriptor)
+            self.images = map_slot(self._descriptor, shape)
+        except OSError as error:
+            raise _no_memory(math.prod(shape), error) from error
         if pin is not None:
             # A finalizer is called while the attributes are there, so before the memory is unmapped.
             weakref.finalize(self, pin(self.images.ctypes.data, num_bytes=self.images.nbytes))
@@ -130,22 +134,23 @@ def map_slot(descriptor: int, shape: Shape) -> Uint8s:
 
 def _nameless_file(num_bytes: int) -> int:
     """Return the descriptor of a new file that is all there: a page that cannot be had later is a bus error."""
+    descriptor = _new_file()
     try:
-        descriptor = _new_file()
-        try:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(descriptor, 0, num_bytes)
-            else:
-                os.write(descriptor, bytes(num_bytes))
-        except BaseException:
-            os.close(descriptor)
-            raise
-    except OSError as error:
-        raise WorkerError(
-            f"no memory for a batch of {-(-num_bytes >> 20)} MiB: {error.strerror}. Use smaller batches or pictures, "
-            "fewer processes on this machine, or more memory"
-        ) from error
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, num_bytes)
+        else:
+            os.write(descriptor, bytes(num_bytes))
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
+
+
+def _no_memory(num_bytes: int, error: OSError) -> WorkerError:
+    way_out = "Use smaller batches or pictures, fewer processes on this machine, or more memory"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        way_out = "Let this process have more of them (ulimit -n)"
+    return WorkerError(f"no memory for a batch of {-(-num_bytes >> 20)} MiB: {error.strerror}. {way_out}")
 
 
 def _new_file() -> int:

@@ -86,9 +86,8 @@ def work(pipe: Connection, job: Job) -> None:
         target=_receive, args=(pipe, orders), kwargs={"shape": job.shape, "wake": wake}, name="orders", daemon=True
     )
     receiver.start()
-    slots = _ordered(orders)
-    _send(pipe, _answer_all(pipe, job, slots=slots, wake=wake))
-    for _ in slots:
+    _send(pipe, _answer_all(pipe, job, slots=_ordered(orders), wake=wake))
+    while orders.get() is not None:
         pass  # until the connection ends
 
 
@@ -158,7 +157,7 @@ def _receive_slot(pipe: Connection, shape: Shape) -> Uint8s:
     with _as_socket(pipe) as channel:
         _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
     if not descriptors:
-        raise OSError("a worker has too many files open to take another slot")
+        raise OSError("a worker has too many files open for another batch: let it have more of them (ulimit -n)")
     try:
         return map_slot(descriptors[0], shape)
     finally:

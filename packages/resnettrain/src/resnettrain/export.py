@@ -1,0 +1,164 @@
+"""A checkpoint's model for other programs: safetensors, torch.export, ONNX. What is written answers as the model does.
+
+Each file carries the class names and how pictures are prepared, as JSON: in the header of safetensors (key
+`resnettrain`), as `resnettrain.json` in a torch.export file, and in the metadata of ONNX (key `resnettrain`).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+import torch
+from torch import Tensor, nn
+
+from resnettrain.errors import ConfigError, ExportError
+from resnettrain.gpu_augment import IMAGENET_MEAN, IMAGENET_STD
+from resnettrain.model import build_model
+from resnettrain.weights import TrainedModel
+from shardkit import write_atomically
+
+__all__ = ["ExportFormat", "Exported", "export_model", "export_suffix"]
+
+ExportFormat = Literal["safetensors", "torch-export", "onnx"]
+
+_KEY = "resnettrain"
+_SUFFIXES: dict[ExportFormat, str] = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
+# Of the largest answer: kernels add up in another order, and 1e-4 of it moves no class that matters.
+_TOLERANCE = 1e-4
+_BATCH = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """A file that was written, and how far its answers were from the model's at most, as a share of the largest."""
+
+    path: Path
+    format: ExportFormat
+    num_bytes: int
+    difference: float
+
+
+def export_suffix(format: ExportFormat) -> str:
+    """Return how names of files of a format end."""
+    return _SUFFIXES[format]
+
+
+def export_model(trained: TrainedModel, path: Path, *, format: ExportFormat, replace: bool = False) -> Exported:
+    """Write a model, after its answers to a batch were compared with those of the file's content.
+
+    Input of the exported model: float32 (N, 3, S, S), normalized as the metadata say; output: logits (N, K).
+    Raises: ExportError: the answers differ, or torch cannot export it; nothing was written. ConfigError: what the
+    format needs is not installed. shardkit.OutputExistsError: the file is there.
+    """
+    if format not in get_args(ExportFormat):
+        raise ConfigError(f"format: '{format}' is none of {', '.join(get_args(ExportFormat))}.")
+    model = trained.model.eval()
+    images = torch.randn(_BATCH, 3, trained.image_size, trained.image_size, generator=torch.Generator().manual_seed(0))
+    facts = json.dumps(_facts(trained))
+    make = {"safetensors": _safetensors, "torch-export": _torch_export, "onnx": _onnx}[format]
+    with torch.inference_mode():
+        expected = model(images)
+    content, found = make(trained, images, facts=facts)
+    difference = float((found - expected).abs().max() / expected.abs().max().clamp(min=1.0))
+    if not difference <= _TOLERANCE:
+        raise ExportError(
+            f"{path}: not written: its answers differ from the model's by {difference:.2g} of the largest, and may by "
+            f"{_TOLERANCE:g}. Try another format or another torch."
+        )
+    write_atomically(path, content, replace=replace)
+    return Exported(path=path, format=format, num_bytes=len(content), difference=difference)
+
+
+def _facts(trained: TrainedModel) -> dict[str, Any]:
+    return {
+        "model": trained.identity.model,
+        "antialias": trained.config.model.antialias,
+        "num_classes": trained.identity.num_classes,
+        "classes": list(trained.names),
+        "weights": trained.weights,
+        "input": {
+            "layout": "float32 (N, 3, S, S), RGB, values 0..1 then (value - mean) / std",
+            "image_size": trained.image_size,
+            "crop": "centre 224/256 of the short side, square, scaled bilinear with antialiasing",
+            "mean": list(IMAGENET_MEAN),
+            "std": list(IMAGENET_STD),
+        },
+        "output": "logits (N, K)",
+    }
+
+
+def _safetensors(trained: TrainedModel, images: Tensor, *, facts: str) -> tuple[bytes, Tensor]:
+    try:
+        from safetensors.torch import load, save
+    except ImportError as error:
+        raise ConfigError("safetensors is not installed. Install it: pip install safetensors.") from error
+    weights = {name: value.contiguous() for name, value in trained.model.state_dict().items()}
+    content = save(weights, metadata={"format": "pt", _KEY: facts})
+    again = build_model(
+        trained.identity.model,
+        num_classes=trained.identity.num_classes,
+        seed=1,
+        antialias=trained.config.model.antialias,
+    ).eval()
+    again.load_state_dict(load(content))
+    with torch.inference_mode():
+        return content, again(images)
+
+
+def _torch_export(trained: TrainedModel, images: Tensor, *, facts: str) -> tuple[bytes, Tensor]:
+    shapes = {trained_input(trained.model): {0: torch.export.Dim("batch")}}
+    buffer = io.BytesIO()
+    try:
+        program = torch.export.export(trained.model, (images,), dynamic_shapes=shapes)
+        torch.export.save(program, buffer, extra_files={f"{_KEY}.json": facts})
+        buffer.seek(0)
+        again = cast(nn.Module, torch.export.load(buffer).module())
+    except (RuntimeError, ValueError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ExportError(f"{trained.path}: torch cannot export {trained.identity.model}: {reason}") from error
+    with torch.inference_mode():
+        return buffer.getvalue(), again(images)
+
+
+def trained_input(model: nn.Module) -> str:
+    """Return what the forward of a model calls its pictures."""
+    import inspect
+
+    return next(iter(inspect.signature(model.forward).parameters))
+
+
+def _onnx(trained: TrainedModel, images: Tensor, *, facts: str) -> tuple[bytes, Tensor]:
+    try:
+        import onnx
+        import onnxruntime
+        import onnxscript  # noqa: F401  # torch's exporter needs it
+    except ImportError as error:
+        raise ConfigError(
+            f"ONNX needs {error.name}, which is not installed. Install it: pip install onnx onnxruntime onnxscript."
+        ) from error
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        # Of the exporter's own workings.
+        warnings.simplefilter("ignore")
+        path = Path(folder) / "model.onnx"
+        torch.onnx.export(
+            trained.model,
+            (images,),
+            str(path),
+            input_names=["images"],
+            output_names=["logits"],
+            dynamic_shapes={trained_input(trained.model): {0: torch.export.Dim("batch")}},
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+        made = onnx.load(path)
+    made.metadata_props.add(key=_KEY, value=facts)
+    content = bytes(made.SerializeToString())
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    return content, torch.from_numpy(session.run(["logits"], {"images": images.numpy()})[0])
