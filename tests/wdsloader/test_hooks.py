@@ -133,7 +133,7 @@ def test_a_hook_that_fails_ends_the_run_with_the_samples_name_also_under_skip(
 def test_a_label_that_is_none_is_told_with_the_samples_name(
     dataset: Dataset, made: tuple[object, ...], message: str
 ) -> None:
-    config = replace(CONFIG, transform=lambda sample, _: (sample.image, *made))  # type: ignore[arg-type]  # on purpose
+    config = replace(CONFIG, transform=lambda sample, _: (sample.image, *made))  # type: ignore[arg-type, return-value]  # it is
     whole = rf"'\d{{6}}': transform {message}"
     with TorchLoader(dataset, config) as loader, pytest.raises(TransformError, match=whole):
         next(iter(loader))
@@ -141,7 +141,7 @@ def test_a_label_that_is_none_is_told_with_the_samples_name(
 
 @pytest.mark.parametrize("label", [True, np.uint8(1), np.array(1), torch.tensor(1)])
 def test_a_label_may_be_an_integer_of_any_library(dataset: Dataset, label: object) -> None:
-    config = replace(CONFIG, transform=lambda sample, _: (sample.image, label))  # type: ignore[arg-type]  # as many do
+    config = replace(CONFIG, transform=lambda sample, _: (sample.image, label))  # type: ignore[arg-type, return-value]  # many do
     assert {found for _, found in delivered(dataset, config).values()} == {1}
 
 
