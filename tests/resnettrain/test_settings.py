@@ -131,3 +131,14 @@ def test_settings_that_only_fit_together_can_be_said_in_any_order() -> None:
     # The later one of two for the same key wins, a flag over an override.
     assert with_overrides(TrainConfig(), ["optim.lr=1", "optim.lr=2"]).optim.lr == 2.0
     assert resolve_config(overrides=["data.batch_size=4"], flags={"data.batch_size": 8}).data.batch_size == 8
+
+
+def test_a_recipe_is_no_setting_that_can_be_overridden() -> None:
+    with pytest.raises(ConfigError, match="a recipe is chosen by --recipe"):
+        resolve_config(overrides=["recipe=seed"])
+
+
+def test_a_file_that_is_no_text_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_bytes(b"seed = 1 # \xff")
+    with pytest.raises(ConfigError, match=r"run\.toml: not TOML: no UTF-8 at byte 11"):
+        read_toml(tmp_path / "run.toml")

@@ -121,3 +121,15 @@ def test_onnx_without_its_package_is_refused_in_words(finished: FinishedRun, tmp
 def test_a_dry_run_writes_nothing(finished: FinishedRun, tmp_path: Path) -> None:
     ended = invoke("export", finished.folder, "-o", tmp_path / "x.safetensors", "--dry-run")
     assert (ended.code, "would write" in ended.stdout, list(tmp_path.iterdir())) == (0, True, [])
+
+
+def test_an_empty_folder_after_shards_is_told(finished: FinishedRun, val_set: PictureSet, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    ended = invoke("predict", val_set.shards[0], tmp_path / "empty", "-c", finished.folder)
+    assert (ended.code, f"{tmp_path}/empty: no picture and no shard" in ended.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("args", [("predict", "a.jpg", "-c", "nothing"), ("export", "nothing")])
+def test_a_checkpoint_that_is_not_there_is_wrong_use(args: tuple[str, ...]) -> None:
+    ended = invoke(*args)
+    assert (ended.code, "'nothing' does not exist" in ended.stderr) == (2, True)

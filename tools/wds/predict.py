@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["export", "predict"]
 
 Checkpoint = Annotated[
-    Path, typer.Option("--checkpoint", "-c", metavar="PATH", help="A checkpoint, or a run folder for its newest.")
+    Path,
+    typer.Option(
+        "--checkpoint", "-c", metavar="PATH", exists=True, help="A checkpoint, or a run folder for its newest."
+    ),
 ]
 Images = Annotated[
     list[str], typer.Argument(metavar="IMAGES...", help="Pictures, folders of them, shards, or patterns of either.")
@@ -32,7 +35,9 @@ OnError = Annotated[
     Literal["stop", "skip"],
     typer.Option("--on-error", help="After pictures that cannot be read, exit with 1, or with 0. All others are told."),
 ]
-Trained = Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint, or a run folder for its newest.")]
+Trained = Annotated[
+    Path, typer.Argument(metavar="CHECKPOINT", exists=True, help="A checkpoint, or a run folder for its newest.")
+]
 Format = Annotated[
     Literal["safetensors", "torch-export", "onnx"], typer.Option("--format", "-f", help="What to write.")
 ]
@@ -118,11 +123,12 @@ def _named(words: Sequence[str]) -> tuple[list[Path], list[Path]]:
     for word in words:
         folder = Path(word)
         if word != "-" and folder.is_dir():
-            found = sorted(path for path in folder.rglob("*") if path.is_file() and _is_picture(path))
-            files += found
-            shards += [] if found else sorted(folder.glob("*.tar"))
-            if not found and not shards:
+            pictures = sorted(path for path in folder.rglob("*") if path.is_file() and _is_picture(path))
+            tars = [] if pictures else sorted(folder.glob("*.tar"))
+            if not pictures and not tars:
                 raise PatternError(f"{word}: no picture and no shard is in this folder")
+            files += pictures
+            shards += tars
             continue
         for name in expand_patterns([word]):
             if is_url(name) or is_command(name):
@@ -154,5 +160,6 @@ def _print_answer(answer: Answer | Unreadable, *, as_json: bool) -> None:
     elif isinstance(answer, Unreadable):
         print_warning(f"{visible(answer.source)}: {answer.reason}")
     else:
-        words = ", ".join(f"{name} {share:.1%}" for name, share in zip(answer.names, answer.shares, strict=True))
+        rows = zip(answer.names, answer.shares, strict=True)
+        words = ", ".join(f"{visible(name)} {share:.1%}" for name, share in rows)
         print_line(f"{visible(answer.source)}: {words}")

@@ -117,7 +117,7 @@ def latest(run_dir: Path) -> tuple[Path, dict[str, Any]]:
         except CheckpointError as error:
             log.warning("%s Trying the one before.", error)
     found = f"none of its {counted(len(paths), 'checkpoint')} can be read" if paths else "there is no checkpoint in it"
-    raise CheckpointError(f"{run_dir}: {found}. Give --resume another run folder or checkpoint, or start a new run.")
+    raise CheckpointError(f"{run_dir}: {found}. Name another run folder or checkpoint, or start a new run.")
 
 
 def find_checkpoint(path: Path) -> tuple[Path, dict[str, Any]]:

@@ -6,6 +6,7 @@ Each file carries the class names and how pictures are prepared, as JSON: in the
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import tempfile
@@ -112,7 +113,7 @@ def _safetensors(trained: TrainedModel, images: Tensor, *, facts: str) -> tuple[
 
 
 def _torch_export(trained: TrainedModel, images: Tensor, *, facts: str) -> tuple[bytes, Tensor]:
-    shapes = {trained_input(trained.model): {0: torch.export.Dim("batch")}}
+    shapes = {_input_name(trained.model): {0: torch.export.Dim("batch")}}
     buffer = io.BytesIO()
     try:
         program = torch.export.export(trained.model, (images,), dynamic_shapes=shapes)
@@ -126,10 +127,8 @@ def _torch_export(trained: TrainedModel, images: Tensor, *, facts: str) -> tuple
         return buffer.getvalue(), again(images)
 
 
-def trained_input(model: nn.Module) -> str:
+def _input_name(model: nn.Module) -> str:
     """Return what the forward of a model calls its pictures."""
-    import inspect
-
     return next(iter(inspect.signature(model.forward).parameters))
 
 
@@ -152,7 +151,7 @@ def _onnx(trained: TrainedModel, images: Tensor, *, facts: str) -> tuple[bytes, 
             str(path),
             input_names=["images"],
             output_names=["logits"],
-            dynamic_shapes={trained_input(trained.model): {0: torch.export.Dim("batch")}},
+            dynamic_shapes={_input_name(trained.model): {0: torch.export.Dim("batch")}},
             dynamo=True,
             external_data=False,
             verbose=False,

@@ -118,7 +118,7 @@ class RunLog:
     def write(self, kind: str, figures: Mapping[str, object]) -> None:
         """Append one record; a figure that JSON has no word for (NaN) becomes null.
 
-        Raises: RunFolderError: the disk is full, say.
+        Raises: OSError: the disk is full, say; it names the file.
         """
         if self._file is None:
             return
@@ -128,7 +128,8 @@ class RunLog:
             self._file.write(line)
             self._file.flush()
         except OSError as error:
-            raise RunFolderError(f"{self._file.name}: cannot be written ({error.strerror}).") from error
+            error.filename = self._file.name
+            raise
         self.num_lines += 1
         if self._events is not None:
             self._events.write(kind, figures)

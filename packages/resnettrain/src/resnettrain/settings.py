@@ -142,6 +142,9 @@ def _override(text: str) -> dict[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"--set {text}: expected section.key=value, such as optim.lr=0.1.")
+    if key.strip() == "recipe":
+        # It would be the name of settings that are not its own, and a resume starts from those of the name.
+        raise ConfigError(f"--set {text}: a recipe is chosen by --recipe, or in the file of --config.")
     return _nested(key.strip(), _override_value(key.strip(), value.strip()))
 
 
@@ -177,6 +180,8 @@ def _read_file(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: no UTF-8 at byte {error.start}.") from None
     return _parse(text, str(path))
 
 
