@@ -81,7 +81,7 @@ def test_resume_auto_begins_where_there_is_no_checkpoint_yet(train_set: PictureS
     (run / "config.toml").touch()
     (run / "metrics.jsonl").write_text('{"kind": "train"}\n')
     first = train(*args, "--max-updates", 1)
-    assert (first.code, first.stdout.startswith("capped: 16 samples, 1 updates in ")) == (0, True)
+    assert (first.code, first.stdout.startswith("capped: 16 samples, 1 update in ")) == (0, True)
     second = train(*args, "--max-updates", 2)
     assert "resumed at 16 samples" in second.stderr
     assert [record["samples"] for record in records(run, "train")] == [16, 32]
@@ -101,7 +101,7 @@ def test_a_time_limit_saves_and_ends_well(train_set: PictureSet, tmp_path: Path)
 def test_a_batch_of_all_ranks_is_given_in_place_of_that_of_each(train_set: PictureSet, tmp_path: Path) -> None:
     args = ("--urls", train_set.manifest, "--max-updates", 1, "--run-dir", tmp_path / "run")
     ended = invoke("train", *args, "--model", "tiny", "--image-size", 32, "--workers", 0, "--global-batch-size", 8)
-    assert ended.stdout.startswith("capped: 8 samples, 1 updates")
+    assert ended.stdout.startswith("capped: 8 samples, 1 update")
     both = train("--urls", train_set.manifest, "--global-batch-size", 8, "--run-dir", tmp_path / "other")
     assert (both.code, "Give one of them" in both.stderr) == (2, True)
 
