@@ -21,6 +21,12 @@ def test_pictures_of_another_format_than_their_names_say_are_packed_and_counted_
     assert (manifest.num_samples, manifest.kept) == (8, {"named jpg, but PNG": 2})
 
 
+def test_one_shard_is_told_by_its_name_alone(tmp_path: Path) -> None:
+    source = image_folder(tmp_path / "pictures", per_class=1)
+    ended = invoke("make-shards", "--out", tmp_path / "out", "--from-folder", source, "--jobs", 1)
+    assert ended.stdout.splitlines()[0] == f"1 shard, {tmp_path}/out/imagenet-train-000000.tar"
+
+
 def test_a_table_is_packed_with_its_labels(tmp_path: Path) -> None:
     image_folder(tmp_path / "pictures", per_class=2)
     rows = [f"pictures/{name}/{name}_{n}.JPEG,{label}" for name, label in (("n01", 7), ("n02", 3)) for n in range(2)]

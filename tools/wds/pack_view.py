@@ -71,8 +71,8 @@ def result(manifest: Manifest, config: PackConfig, *, ignored: int, as_json: boo
     if as_json:
         print_json(_as_document(manifest, config))
         return
-    last = manifest.shards[-1].name
-    print_line(f"{counted(len(manifest.shards), 'shard')}, {config.folder / manifest.shards[0].name} to {last}")
+    to_last = f" to {manifest.shards[-1].name}" if len(manifest.shards) > 1 else ""
+    print_line(f"{counted(len(manifest.shards), 'shard')}, {config.folder / manifest.shards[0].name}{to_last}")
     classes = (
         f"{counted(manifest.num_classes, 'class/classes')} {manifest.class_order}"
         if manifest.num_classes

@@ -95,7 +95,7 @@ _PATTERN = "names, {000000..001281}, <000000..001281>, globs, @list, a folder, a
 
 Urls = Annotated[list[str] | None, typer.Option("--urls", metavar="PATTERN", help=f"Training shards: {_PATTERN}.")]
 MorePatterns = Annotated[
-    list[str] | None, typer.Argument(metavar="[PATTERN]...", help="More shards, as a shell expands a glob.")
+    list[str] | None, typer.Argument(metavar="PATTERN", help="More shards, as a shell expands a glob.")
 ]
 EvalUrls = Annotated[
     list[str] | None, typer.Option("--urls", metavar="PATTERN", help=f"Shards to evaluate on: {_PATTERN}.")
@@ -107,9 +107,9 @@ RecipeName = Annotated[
     str | None,
     typer.Option(
         "--recipe",
-        help="A name of `wds recipes list`, else `default`. `seed` is the source's own loop and pipeline: shards are "
-        "drawn with replacement (webdataset ignores its shardshuffle then), so an epoch of 2,003 batches repeats and "
-        "misses samples, and no run resumes.",
+        help="`default`, or another of those that `wds recipes list` lists. `seed` is the source's own loop and "
+        "pipeline: shards are drawn with replacement, so an epoch of 2,003 batches repeats and misses samples, and no "
+        "run resumes.",
     ),
 ]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings in TOML, as in a run folder.")]
