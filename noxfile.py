@@ -53,6 +53,8 @@ nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.download_python = "never"
 nox.options.error_on_missing_interpreters = False  # nox would fail on them wherever the variable CI is set
 os.environ["UV_PYTHON_DOWNLOADS"] = "never"
+# As pip does: uv's own certificates fail behind a proxy that has one of its own, where pip has just installed nox.
+os.environ.setdefault("UV_SYSTEM_CERTS", "1")
 # Where this is set, each of the many processes of the tests compiles torch anew: 13 s of CPU an import instead of 5.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

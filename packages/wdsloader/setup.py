@@ -59,7 +59,7 @@ def temporary_folder() -> str:
 kernel = Extension(
     "wdsloader._crop",
     sources=sorted(str(path) for path in SOURCES.glob("*.c")),
-    depends=[str(SOURCES / "kernel.h")],
+    depends=sorted(str(path) for path in SOURCES.glob("*.h")),  # what is not named is in no sdist
     define_macros=[("_GNU_SOURCE", None), *([("Py_LIMITED_API", "0x030B0000")] if LIMITED else [])],
     extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"],
     py_limited_api=LIMITED,

@@ -48,6 +48,7 @@ _UNWANTED = frozenset(
         "GITHUB_ACTIONS",
         "NO_COLOR",
         "PYTHONDONTWRITEBYTECODE",
+        "PYTHONUNBUFFERED",
         "PYTHONWARNINGS",
         "TERM",
         "TERMINAL_WIDTH",

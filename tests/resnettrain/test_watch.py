@@ -23,16 +23,17 @@ def port() -> Iterator[int]:
     del store
 
 
-def watched(place: Rank, port: int) -> Watch:
+def watched(place: Rank, port: int, *, silent_s: float = 0.5) -> Watch:
     store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
-    watch = Watch(store, place, every_s=0.02, silent_s=0.5, leave_s=0.1)
+    watch = Watch(store, place, every_s=0.02, silent_s=silent_s, leave_s=0.1)
     watch.start()
     return watch
 
 
 def hang(place: Rank, port: int, folder: Path) -> None:
     """Wait for ever in one call, as in a collective; before that say that the watch is on."""
-    watched(place, port)
+    # So long that no rank falls silent for lack of a core.
+    watched(place, port, silent_s=5.0)
     (folder / f"on-{place.rank}").touch()
     time.sleep(600)
 
@@ -56,6 +57,7 @@ def end(place: Rank, port: int) -> str | None:
     return watch.news(wait_s=0)
 
 
+@pytest.mark.slow
 def test_a_rank_that_falls_silent_ends_the_others_with_its_number(tmp_path: Path, port: int) -> None:
     ranks = started_ranks(hang, port, tmp_path, world_size=3, folder=tmp_path)
     assert wait_until(lambda: len(list(tmp_path.glob("on-*"))) == 3)

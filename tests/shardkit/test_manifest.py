@@ -15,6 +15,7 @@ from shardkit import (
     dataset_digest,
     manifest_from_json,
     manifests_in,
+    most_classes,
     read_manifest,
     write_manifest,
 )
@@ -31,6 +32,10 @@ MANIFEST = Manifest(
     options={"source": "image-folder", "val_share": None},
     skipped=("n01/bad.jpg: not a picture",),
 )
+
+
+NAMELESS = dataclasses.replace(MANIFEST, classes=(), num_classes=9)
+_MAY_BE_MISSING = ("kept", "num_classes")
 
 
 def document(folder: Path, **change: object) -> bytes:
@@ -119,6 +124,10 @@ def test_a_shard_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: obje
         {"name": 5},
         {"split": None},
         {"class_order": None},
+        {"num_classes": 3},
+        {"classes": [], "num_classes": 0},
+        {"classes": [], "num_classes": "2"},
+        {"kept": {"CMYK": -1}},
     ],
     ids=str,
 )
@@ -128,13 +137,36 @@ def test_a_manifest_that_contradicts_itself_is_refused(tmp_path: Path, change: d
 
 
 @pytest.mark.parametrize(
-    "field", [field.name for field in dataclasses.fields(Manifest) if field.name != "kept"] + ["digest", "format"]
+    "field",
+    [field.name for field in dataclasses.fields(Manifest) if field.name not in _MAY_BE_MISSING] + ["digest", "format"],
 )
 def test_a_manifest_that_lacks_a_field_is_refused(tmp_path: Path, field: str) -> None:
     loaded = json.loads(document(tmp_path))
     del loaded[field]
     with pytest.raises(ManifestError, match="not a manifest"):
         manifest_from_json(json.dumps(loaded).encode())
+
+
+@pytest.mark.parametrize(
+    ("manifests", "num_classes"),
+    [
+        ([MANIFEST], 2),
+        ([NAMELESS], 9),
+        ([NAMELESS, dataclasses.replace(NAMELESS, num_classes=12)], 12),
+        ([MANIFEST, NAMELESS], 2),
+        ([NAMELESS, dataclasses.replace(NAMELESS, num_classes=None)], None),
+        ([], None),
+    ],
+)
+def test_datasets_have_together_as_many_classes_as_there_are_names_or_as_the_labels_need(
+    manifests: list[Manifest], num_classes: int | None
+) -> None:
+    assert most_classes(manifests) == num_classes
+
+
+def test_a_number_of_classes_without_names_is_kept(tmp_path: Path) -> None:
+    write_manifest(NAMELESS, tmp_path / "n.manifest.json")
+    assert read_manifest(tmp_path / "n.manifest.json") == NAMELESS
 
 
 def test_the_file_is_named(tmp_path: Path) -> None:

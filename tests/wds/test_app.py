@@ -155,7 +155,9 @@ def test_a_closed_pipe_ends_quietly_with_141(tmp_path: Path, args: tuple[str, ..
     os.close(reader)  # as `head` does once it has seen enough
     try:
         command = [sys.executable, "-m", "wds", *args]
-        ended = subprocess.run(command, cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, check=False)
+        ended = subprocess.run(
+            command, cwd=tmp_path, env=_buffering(), stdout=writer, stderr=subprocess.PIPE, check=False
+        )
     finally:
         os.close(writer)
     assert (ended.returncode, ended.stderr) == (141, b"")
@@ -193,6 +195,11 @@ def test_an_empty_pattern_behind_a_switch_is_told_as_one(tmp_path: Path) -> None
     assert (ended.code, "empty shard pattern" in ended.stderr) == (2, True)
 
 
+def _buffering() -> dict[str, str]:
+    """Return the environment in which Python keeps for its end what stdout does not take."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_a_full_disk_behind_stdout_is_an_error_that_says_so(tmp_path: Path) -> None:
     write_samples(tmp_path / "a.tar", 1)
@@ -200,6 +207,7 @@ def test_a_full_disk_behind_stdout_is_an_error_that_says_so(tmp_path: Path) -> N
         ended = subprocess.run(
             [sys.executable, "-m", "wds", "inspect", "a.tar"],
             cwd=tmp_path,
+            env=_buffering(),
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,

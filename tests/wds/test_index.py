@@ -11,6 +11,7 @@ from shardkit import build_index, index_path_of, read_index, read_manifest
 from shardkit.index.shard_index import index_to_json
 from tests.helpers.cli import TINY, invoke, processes_of_session, run_wds, started_wds, wait_until
 from tests.helpers.http_server import serve
+from tests.helpers.packed import write_packed
 from tests.helpers.shards import sample_members, write_samples, write_shard
 from wds.console import human_bytes
 from wdsloader import open_dataset
@@ -207,6 +208,17 @@ def test_a_manifest_by_url_names_the_shards_to_index(tmp_path: Path) -> None:
         ended = invoke("index", f"{server.url}/t.manifest.json", "--out", tmp_path / "here")
     assert ended.code == 0
     assert (tmp_path / "here" / "t-1.tar.index.json").read_bytes() == (tmp_path / "t-1.tar.index.json").read_bytes()
+
+
+def test_what_a_manifest_by_url_says_is_said_by_its_copy_too(tmp_path: Path) -> None:
+    write_packed(tmp_path, [2, 2], shuffled=True)
+    with serve(tmp_path) as server:
+        ended = invoke("index", f"{server.url}/t.manifest.json", "--out", tmp_path / "here")
+        asked = invoke("index", f"{server.url}/t.manifest.json", "--out", tmp_path / "val", "--split", "val")
+    assert (ended.code, ended.stderr, asked.code) == (0, "", 0)
+    assert read_manifest(tmp_path / "here" / "t.manifest.json") == read_manifest(tmp_path / "t.manifest.json")
+    other = read_manifest(tmp_path / "val" / "t.manifest.json")
+    assert (other.split, other.classes, other.class_order) == ("val", tuple("abcdefghij"), "by name")
 
 
 def test_keys_are_compared_within_each_manifest(tmp_path: Path) -> None:

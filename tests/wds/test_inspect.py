@@ -96,6 +96,7 @@ def test_a_file_that_is_no_tar_ends_with_1_and_shows_how_it_begins(tmp_path: Pat
     ended = inspect(tmp_path / "page.tar")
     assert ended.code == 1
     assert "not a tar" in ended.stdout
+    assert "  pictures    none\n" in ended.stdout
     assert "HTML" in ended.stdout
 
 

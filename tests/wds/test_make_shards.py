@@ -314,15 +314,6 @@ class TestRecoding:
         assert manifest["options"]["recode"] == {"max_size_px": 10, "quality": 80, "crop_ready": True}
 
 
-def test_a_table_is_packed_with_its_labels(tmp_path: Path) -> None:
-    make_folder(tmp_path / "pictures", {"cat": 2, "dog": 2})
-    rows = [f"pictures/{name}/picture {n}.jpg,{label}" for name, label in (("cat", 7), ("dog", 3)) for n in range(2)]
-    (tmp_path / "table.csv").write_text("\n".join(["path,label", *rows]) + "\n")
-    ended = make(tmp_path / "out", "--from-table", tmp_path / "table.csv", "--jobs", 1)
-    assert ended.code == 0
-    assert "4 samples, 8 classes by number, as the table has them" in ended.stdout
-
-
 def test_shards_are_packed_anew_in_shuffled_order(tmp_path: Path) -> None:
     make(tmp_path / "in", "--count", 3, "--shard-size", 4, "--classes", 2, *SMALL)
     ended = make(tmp_path / "out", "--shard-size", 5, "--from-shards", *sorted((tmp_path / "in").glob("*.tar")))

@@ -95,7 +95,8 @@ def test_a_wrong_choice_is_named(tmp_path: Path) -> None:
 def test_the_sheet_is_a_picture_of_the_augmented_batches_and_replaces_none(tmp_path: Path) -> None:
     shard = write_samples(tmp_path / "s.tar", 9)
     args = ("peek", shard, "--batch-size", 3, "--batches", 2, "--image-size", 32, "--sheet", tmp_path / "sheet.png")
-    assert invoke(*args).code == 0
+    first = invoke(*args)
+    assert (first.code, f"wrote {tmp_path}/sheet.png" in first.stderr) == (0, True)
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.size == (3 * 36 + 4, 2 * 36 + 4)
         assert len(sheet.convert("RGB").getcolors(100_000) or []) > 50

@@ -46,6 +46,16 @@ def test_predictions_of_shards_are_those_of_the_evaluation(finished: FinishedRun
     assert evaluated["classes"]["names"] == ["fake0000", "fake0001", "fake0002", "fake0003"]
 
 
+def test_each_class_is_told_by_name_with_what_it_was_mostly_taken_for(finished: FinishedRun) -> None:
+    classes = json.loads(invoke("eval", finished.folder, "--per-class", "--json").stdout)["classes"]
+    lines = invoke("eval", finished.folder, "--per-class").stdout.splitlines()[1:]
+    assert [line.partition(":")[0] for line in lines] == [f"class {number} fake000{number}" for number in range(4)]
+    for number, (line, row) in enumerate(zip(lines, classes["confusion"], strict=True)):
+        wrong = [0 if column == number else count for column, count in enumerate(row)]
+        most = max(wrong)
+        assert line.endswith(f"  {most} taken for {wrong.index(most)} fake000{wrong.index(most)}") == (most > 0)
+
+
 def test_bad_pictures_are_told_counted_and_cost_the_exit_code(finished: FinishedRun, pictures: Path) -> None:
     (pictures / "bad.jpg").write_bytes(cut_jpeg())
     ended = invoke("predict", pictures, "-c", finished.folder)

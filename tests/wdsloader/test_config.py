@@ -12,6 +12,8 @@ from wdsloader.errors import ConfigError
     ("settings", "message"),
     [
         ({"batch_size": 0}, "batch_size=0: must be an integer of at least 1"),
+        ({"batch_size": 2**24 + 1}, "batch_size=16777217: must be at most 16777216"),
+        ({"batch_size": 8, "image_size": 65501}, "image_size=65501: must be at most 65500"),
         ({"batch_size": 8.0}, "batch_size=8.0: must be an integer"),
         ({"batch_size": 8, "num_workers": -1}, "num_workers=-1: must be an integer of at least 0"),
         ({"batch_size": 8, "tail": "keep"}, "tail='keep': choose one of drop, pad, ragged"),

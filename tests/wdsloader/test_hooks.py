@@ -118,6 +118,33 @@ def test_a_hook_that_fails_ends_the_run_with_the_samples_name_also_under_skip(
         next(iter(loader))
 
 
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (("abc",), "gave the label 'abc', not an integer of 64 bits"),
+        ((None,), "gave the label None"),
+        ((3.7,), r"gave the label 3\.7"),
+        ((2**63,), "gave the label 9223372036854775808"),
+        ((np.array([1, 2]),), r"gave the label array\(\[1, 2\]\)"),
+        ((), "gave 1 values, not pixels, or pixels and a label"),
+        ((1, 2), "gave 3 values"),
+    ],
+)
+def test_a_label_that_is_none_is_told_with_the_samples_name(
+    dataset: Dataset, made: tuple[object, ...], message: str
+) -> None:
+    config = replace(CONFIG, transform=lambda sample, _: (sample.image, *made))  # type: ignore[arg-type, return-value]  # it is
+    whole = rf"'\d{{6}}': transform {message}"
+    with TorchLoader(dataset, config) as loader, pytest.raises(TransformError, match=whole):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize("label", [True, np.uint8(1), np.array(1), torch.tensor(1)])
+def test_a_label_may_be_an_integer_of_any_library(dataset: Dataset, label: object) -> None:
+    config = replace(CONFIG, transform=lambda sample, _: (sample.image, label))  # type: ignore[arg-type, return-value]  # many do
+    assert {found for _, found in delivered(dataset, config).values()} == {1}
+
+
 def test_a_lambda_is_refused_where_it_would_have_to_travel(dataset: Dataset) -> None:
     config = replace(CONFIG, keep=lambda sample, _: sample.label == 1)
     assert len(delivered(dataset, config)) == 3

@@ -272,6 +272,15 @@ def test_floats_of_another_form_are_a_value_error(shape: tuple[int, ...], kind: 
         _crop.normalize(np.zeros((2, 3, 5, 3), np.uint8), np.zeros(shape, kind), (0, 0, 0), (1, 1, 1), True)
 
 
+@with_kernel
+def test_images_of_another_form_are_a_value_error_however_few_floats_there_are() -> None:
+    from wdsloader import _crop
+
+    for shape in [(2, 3, 5, 4), (2, 3), ()]:
+        with pytest.raises(ValueError, match="n, height, width, 3"):
+            _crop.normalize(np.zeros(shape, np.uint8), np.zeros(0, np.float32), (0, 0, 0), (1, 1, 1), True)
+
+
 def built_portably(folder: Path) -> Any:
     """Build the kernel without AVX2 and load it."""
     sources = Path(__file__).parents[2] / "packages" / "wdsloader" / "src" / "kernel"

@@ -183,6 +183,61 @@ def test_a_notebook_needs_no_main_guard(tmp_path: Path) -> None:
     assert (ended.stdout, ended.stderr) == ("40\n", "")
 
 
+def test_a_hook_that_is_in_no_file_is_refused_where_it_would_have_to_travel(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "s.tar", 40)
+    ended = run_python("-c", UNGUARDED.format(transform="pass_on"), str(path))
+    assert ended.stderr.splitlines()[-1] == (
+        "wdsloader.errors.ConfigError: keep or transform is of a program that is no file (a notebook, python -c, "
+        "standard input), which workers cannot run again. Put it into a module and import it; or use num_workers=0"
+    )
+
+
+FORKED = """
+import multiprocessing, sys, warnings
+from wdsloader import LoaderConfig, TorchLoader, WorkerError, open_dataset
+
+def refusal(loader, batches):
+    try:
+        next(batches)
+    except WorkerError as error:
+        return str(error)
+
+def use(loader, batches, pipe):
+    own = TorchLoader(loader.dataset, loader.config)
+    pipe.send([refusal(loader, batches), refusal(own, iter(own))])
+    loader.close()
+    pipe.recv()
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", DeprecationWarning)
+    config = LoaderConfig(batch_size=4, image_size=8, num_workers=2, num_epochs=2)
+    loader = TorchLoader(open_dataset([sys.argv[1]]), config)
+    batches = iter(loader)
+    next(batches), next(batches)
+    workers = multiprocessing.active_children()
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=use, args=(loader, batches, theirs))
+    child.start()
+    said = ours.recv()
+    assert all(text.startswith(f"process {child.pid} was forked from one that has") for text in said), said
+    assert sum(len(batch.keys) for batch in batches) == 32
+    next(iter(loader))
+    loader.close()  # while the child holds the same ends of the pipes
+    assert [worker.exitcode for worker in workers] == [0, 0], workers
+    ours.send(None)
+    child.join()
+    assert child.exitcode == 0
+"""
+
+
+def test_a_forked_process_is_refused_the_workers_and_takes_nothing_from_its_parent(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "s.tar", 40)
+    (tmp_path / "script.py").write_text(FORKED)
+    ended = run_python(str(tmp_path / "script.py"), str(path))
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 BREAKS = """
 import multiprocessing, os, sys
 from wdsloader import LoaderConfig, TorchLoader, open_dataset

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -57,6 +59,28 @@ def test_whoever_keeps_many_batches_gets_copies_of_the_later_ones() -> None:
     assert not lent(pool, 1).flags.owndata
 
 
+def test_memory_that_a_forked_process_may_still_read_is_not_used_again() -> None:
+    pool = SlotPool(SHAPE)
+    read = lent(pool, 7)
+    number = pool.lend(pool.take())  # not the last that is free
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries' threads: the child uses none
+        child = os.fork()
+    if not child:
+        signal.alarm(60)
+        signal.pause()
+    try:
+        address = read.ctypes.data
+        del read, number
+        kept = [lent(pool, value) for value in range(5)]
+        with open(f"/proc/{child}/mem", "rb", 0) as memory:
+            assert os.pread(memory.fileno(), 4, address) == bytes([7] * 4)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert [int(images[0, 0, 0, 0]) for images in kept] == list(range(5))
+
+
 def test_what_another_process_writes_is_there() -> None:
     slot = Slot(0, SHAPE)
     descriptor = slot.descriptor
@@ -102,16 +126,27 @@ def test_pinned_memory_is_released_by_the_driver_before_it_is_unmapped() -> None
 LIMITED = """
 import resource
 from wdsloader.slots import Slot
-resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-try:
-    Slot(0, (64, 100, 100, 3))
-except Exception as error:
-    print(type(error).__name__, error)
+
+def make(limit, allowed):
+    before = resource.getrlimit(limit)
+    resource.setrlimit(limit, (allowed, before[1]))
+    try:
+        Slot(0, (64, 100, 100, 3))
+    except Exception as error:
+        print(type(error).__name__, error)
+    resource.setrlimit(limit, before)
+
+make(resource.RLIMIT_FSIZE, 1 << 20)
+make(resource.RLIMIT_NOFILE, 3)  # no file more
+make(resource.RLIMIT_NOFILE, 4)  # one; to map it takes a second
 """
 
 
 def test_memory_that_cannot_be_had_is_an_error_and_no_bus_error() -> None:
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, env=env, check=False)
-    assert ended.stdout.startswith("WorkerError no memory for a batch of 2 MiB: File too large. Use smaller batches")
+    too_large, *too_many = ended.stdout.splitlines()
+    assert too_large.startswith("WorkerError no memory for a batch of 2 MiB: File too large. Use smaller batches")
+    files = "Too many open files. Let this process have more of them (ulimit -n)"
+    assert too_many == [f"WorkerError no memory for a batch of 2 MiB: {files}"] * 2
     assert ended.returncode == 0

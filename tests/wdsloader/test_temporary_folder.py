@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
 import subprocess
 import sys
@@ -41,6 +43,27 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_nothing_of_a_livi
         second = TemporaryFolder()
         assert not left.exists()
         assert {path.name for path in place.iterdir()} == {first.path.name, second.path.name}
+
+
+def test_a_folder_that_another_process_is_removing_is_not_taken(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = tempfile.mkdtemp
+    taken: list[tuple[str, int]] = []
+
+    def make_and_lose(*args: str | None) -> str:
+        folder = make(*args)
+        if not taken:
+            taken.append((folder, os.open(folder, os.O_RDONLY)))
+            fcntl.flock(taken[0][1], fcntl.LOCK_EX)
+        return folder
+
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(tempfile, "mkdtemp", make_and_lose)
+    folder = TemporaryFolder()
+    ((lost, descriptor),) = taken
+    assert folder.path != Path(lost)
+    folder.remove()
+    os.close(descriptor)
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_removing_it_twice_does_no_harm(place: Path) -> None:

@@ -276,6 +276,25 @@ class TestInexact:
         assert account is not None
         assert (account.delivered, account.dropped) == (delivered, dropped)
 
+    @pytest.mark.parametrize("num_workers", [0, 2])
+    def test_an_epoch_that_is_closed_while_it_is_read_is_an_error_and_no_end(
+        self, tmp_path: Path, num_workers: int
+    ) -> None:
+        for number in range(2):
+            write_samples(tmp_path / f"far/s-{number}.tar", 8, first=8 * number)
+        config = replace(CONFIG, batch_size=2, lanes=None, num_workers=num_workers)
+        with serve(tmp_path / "far") as server:
+            dataset = open_dataset([server.url + "/s-<0..1>.tar"], cache_dir=tmp_path / "cache")
+            with TorchLoader(dataset, config) as loader:
+                for interfere in (loader.close, lambda: next(iter(loader))):
+                    batches = iter(loader)
+                    next(batches)
+                    interfere()
+                    with pytest.raises(WorkerError, match="was closed, or began another epoch"):
+                        next(batches)
+                    assert loader.state_dict()["epoch"] == 0
+                assert len(list(loader)) == 8
+
     def test_the_accounts_of_all_ranks_add_up_to_every_sample_of_the_shards(self, tmp_path: Path) -> None:
         for number, samples in enumerate((8, 9)):
             write_samples(tmp_path / f"far/s-{number}.tar", samples, first=10 * number)

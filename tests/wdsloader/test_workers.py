@@ -5,10 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import forkserver
 from types import FrameType
 
 import numpy as np
@@ -17,7 +19,16 @@ import torch
 
 from tests.helpers.libraries import tell_of_libraries
 from tests.helpers.shards import write_samples
-from wdsloader import AugmentConfig, Batch, ConfigError, LoaderConfig, SampleView, TorchLoader, open_dataset
+from wdsloader import (
+    AugmentConfig,
+    Batch,
+    ConfigError,
+    LoaderConfig,
+    SampleView,
+    TorchLoader,
+    WorkerError,
+    open_dataset,
+)
 from wdsloader.decode import Uint8s
 from wdsloader.hooks import Transform
 
@@ -104,6 +115,43 @@ def test_an_interruption_while_workers_are_waited_for_loses_nothing(shard: str) 
         with interrupted_while_waiting([worker.pid or 0 for worker in workers]):
             found += list(until_interrupted(loader))
     assert found == whole
+
+
+def test_a_fork_server_that_ends_while_workers_start_is_a_worker_error_and_the_next_one_goes_on(shard: str) -> None:
+    with TorchLoader(open_dataset([shard]), CONFIG) as loader:
+        whole = [contents(batch) for batch in loader]
+    with TorchLoader(open_dataset([shard]), CONFIG) as loader:
+        batches = iter(loader)
+        found = [contents(next(batches))]
+        with (
+            fork_server_killed_while_starting(),
+            pytest.raises(WorkerError, match="cannot be started: the fork server"),
+        ):
+            next(batches)
+        assert found + [contents(batch) for batch in loader] == whole
+
+
+@contextmanager
+def fork_server_killed_while_starting() -> Iterator[None]:
+    """Have the fork server sleep, and die once this thread waits for it."""
+    server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]  # noqa: SLF001  # told nowhere else
+    main, done = threading.get_ident(), threading.Event()
+
+    def kill() -> None:
+        while not done.wait(0.001):
+            frame = sys._current_frames().get(main)  # noqa: SLF001  # the public way to see where a thread is
+            if frame is not None and frame.f_code.co_name == "read_signed":
+                break
+        os.kill(server, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    os.kill(server, signal.SIGSTOP)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 @contextmanager

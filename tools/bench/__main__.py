@@ -1,12 +1,11 @@
 """Run a group of benchmarks: `python -m bench shards --rounds 5`, from `tools/` with everything installed.
 
-`peers` and `gpu` are groups with options of their own: `python -m bench peers --help`.
+`peers`, `gpu` and `step` are groups with options of their own: `python -m bench peers --help`.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 import tempfile
@@ -31,18 +30,18 @@ def main() -> None:
         from bench import gpu
 
         gpu.main(sys.argv[2:])
+    elif sys.argv[1:2] == ["step"]:
+        # As the command does it, and before torch is imported: threads of OpenMP that wait must not spin.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        from bench import step
+
+        step.main(sys.argv[2:])
     else:
         run_group()
 
 
 def run_group() -> None:
     """Make the data, run the rounds, print the tables."""
-    if sys.argv[1:2] == ["step"]:
-        # As the command does it, and before torch is imported: threads of OpenMP that wait must not spin.
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        # Its two subjects step by turns in one process, so it has rounds of its own.
-        importlib.import_module("bench.step").main(sys.argv[2:])
-        return
     parser = argparse.ArgumentParser(prog="bench", description="Time wds against its peers, side by side.")
     parser.add_argument("group", choices=sorted(GROUPS))
     parser.add_argument("--rounds", type=int, default=5, help="paired rounds, after one that is not counted")

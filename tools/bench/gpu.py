@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ def measure(plan: Plan) -> Figures:
         augment=AugmentConfig(),
         num_workers=plan.workers,
         tail="drop",
-        **_pinned(plan),
+        pin_memory=plan.device == "cuda",
     )
     found: dict[str, list[float]] = {"loader": [], "model": [], "both": [], "wait_share": []}
     with open_dataset([str(plan.shards)]) as dataset, TorchLoader(dataset, config) as loader:
@@ -90,14 +90,6 @@ def measure(plan: Plan) -> Figures:
             found["both"].append(both)
             found["wait_share"].append(sum(fed.waits_s[-plan.batches :]) / seconds)
     return Figures(image_size=plan.image_size, compiled=plan.compiled, **found)
-
-
-def _pinned(plan: Plan) -> dict[str, Any]:
-    """Return the option for pinned memory, where there is a GPU and this wdsloader's loader has it."""
-    from wdsloader import LoaderConfig
-
-    has_it = "pin_memory" in {field.name for field in fields(LoaderConfig)}
-    return {"pin_memory": True} if has_it and plan.device == "cuda" else {}
 
 
 def _rate(plan: Plan, work: Callable[[], object], *, device: Any) -> tuple[float, float]:

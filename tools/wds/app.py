@@ -66,12 +66,13 @@ def _known_endings() -> Iterator[None]:
         print_error(f"stopped by {by}")
         raise typer.Exit(code) from None
     except BrokenPipeError:
-        # Whoever read our output has seen enough; Python would complain once more when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has seen enough.
+        _drop_unwritten()
         raise typer.Exit(_CLOSED_PIPE) from None
     except SystemExit as end:
         # rich, which prints the help, answers a closed pipe so, with 1.
         if isinstance(end.__context__, BrokenPipeError):
+            _drop_unwritten()
             raise typer.Exit(_CLOSED_PIPE) from None
         raise
     except Exception as error:  # the boundary of the program: known errors end here, others go on
@@ -79,7 +80,16 @@ def _known_endings() -> Iterator[None]:
         if known is None:
             raise
         _show(error)
+        _drop_unwritten()
         raise typer.Exit(known) from None
+
+
+def _drop_unwritten() -> None:
+    """Drop what stdout does not take: Python would try again at its end, complain, and exit with 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Group(TyperGroup):

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 Seconds = Annotated[
-    float, typer.Option("--seconds", min=0.1, help="To measure each: the stages, delivery, delivery with 0 workers.")
+    float, typer.Option("--seconds", min=0.1, help="To measure each: the stages, delivery with workers, without.")
 ]
-Workers = Annotated[int, typer.Option("--workers", min=0, help="Loader processes.")]
+Workers = Annotated[int | None, typer.Option("--workers", min=0, show_default="one a core", help="Loader processes.")]
 Rate = Annotated[
     float | None,
     typer.Option("--rate", min=0.1, help="Images/s that training could take: would it wait?"),
@@ -28,7 +28,7 @@ Rate = Annotated[
 
 def bench(
     patterns: opt.Patterns,
-    workers: Workers = 2,
+    workers: Workers = None,
     batch_size: opt.BatchSize = opt.BATCH_SIZE,
     image_size: opt.ImageSize = opt.IMAGE_SIZE,
     seconds: Seconds = 3.0,
@@ -48,7 +48,8 @@ def bench(
         config = opt.training_config(batch_size=batch_size, image_size=image_size, workers=workers, on_error=on_error)
         stages = measure_stages(dataset, config, seconds=seconds)
         delivery = measure_delivery(dataset, config, seconds=seconds)
-        other = measure_delivery(dataset, replace(config, num_workers=compared_workers(workers)), seconds=seconds)
+        compared = replace(config, num_workers=compared_workers(delivery.num_workers))
+        other = measure_delivery(dataset, compared, seconds=seconds)
         verdict = verdict_of(stages, delivery, other=other, remote=dataset.remote, rate=rate)
     if as_json:
         print_json(_as_document(stages, delivery, other=other, verdict=verdict))

@@ -39,13 +39,13 @@ __all__ = [
 Patterns = Annotated[
     list[str],
     typer.Argument(
-        metavar="PATTERN...", help="Names, {000000..000003}, <000000..000003>, globs, @list, folders, manifests, URLs."
+        metavar="PATTERN", help="Names, {000000..000003}, <000000..000003>, globs, @list, folders, manifests, URLs."
     ),
 ]
 LocalPatterns = Annotated[
     list[str],
     typer.Argument(
-        metavar="PATTERN...", help="Names, {000000..000003}, <000000..000003>, globs, @list, folders, manifests."
+        metavar="PATTERN", help="Names, {000000..000003}, <000000..000003>, globs, @list, folders, manifests."
     ),
 ]
 Classes = Annotated[

@@ -98,19 +98,20 @@ def index(
     """
     from shardkit import CatalogOptions, catalog_shards, read_classes
 
+    locations, manifests = shards_to_read(without_stdin(patterns), all_there=True)
     options = CatalogOptions(
         folder=out,
         manifest=manifest,
         prefix=prefix,
         classes=None if classes is None else read_classes(classes),
         split=split,
+        known=tuple(manifests.values()),
         table=table,
         exports=frozenset(wanted.value for wanted in export or ()),
         check=check,
         write=not dry_run,
         jobs=jobs,
     )
-    locations, _ = shards_to_read(without_stdin(patterns), all_there=True)
     progress = Progress("shards", total=len(locations), quiet=as_json)
 
     def show(shard: IndexedShard) -> None:

@@ -32,7 +32,7 @@ __all__ = [
 # As `wds train` has them (resnettrain's DataConfig and ModelConfig, which are not imported just to show the help).
 BATCH_SIZE, IMAGE_SIZE = 64, 224
 
-Patterns = Annotated[list[str], typer.Argument(metavar="PATTERN...", help="Shards, as for `wds train`.")]
+Patterns = Annotated[list[str], typer.Argument(metavar="PATTERN", help="Shards, as for `wds train`.")]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Samples in a batch.")]
 Shuffle = Annotated[bool, typer.Option("--shuffle/--no-shuffle", help="As trained on, or as listed.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the order.")]
@@ -71,7 +71,7 @@ def opened(
 
 
 def training_config(
-    *, batch_size: int, image_size: int, seed: int = 0, shuffle: bool = True, workers: int = 0, on_error: str
+    *, batch_size: int, image_size: int, seed: int = 0, shuffle: bool = True, workers: int | None = 0, on_error: str
 ) -> LoaderConfig:
     """Return the settings of a loader as training has them. Raises: ConfigError: a value that no loader has."""
     from wdsloader import AugmentConfig, LoaderConfig

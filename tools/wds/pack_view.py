@@ -71,11 +71,11 @@ def result(manifest: Manifest, config: PackConfig, *, ignored: int, as_json: boo
     if as_json:
         print_json(_as_document(manifest, config))
         return
-    last = manifest.shards[-1].name
-    print_line(f"{counted(len(manifest.shards), 'shard')}, {config.folder / manifest.shards[0].name} to {last}")
+    to_last = f" to {manifest.shards[-1].name}" if len(manifest.shards) > 1 else ""
+    print_line(f"{counted(len(manifest.shards), 'shard')}, {config.folder / manifest.shards[0].name}{to_last}")
     classes = (
-        f"{counted(len(manifest.classes), 'class/classes')} {manifest.class_order}"
-        if manifest.classes
+        f"{counted(manifest.num_classes, 'class/classes')} {manifest.class_order}"
+        if manifest.num_classes
         else "classes not known"
     )
     print_line(
@@ -96,7 +96,7 @@ def layout(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig, as_
         print_json({"folder": str(config.folder), "shards": shards, "existing": in_the_way})
         return
     _print_shards(shards, config=config)
-    classes = counted(len(source.classes), "class/classes") if source.classes else "classes not known"
+    classes = counted(source.num_classes, "class/classes") if source.num_classes else "classes not known"
     print_line(f"{config.manifest_path}  {counted(len(source), 'sample')} in {counted(len(plan), 'shard')}, {classes}")
     if in_the_way:
         print_note(
@@ -129,7 +129,7 @@ def _as_document(manifest: Manifest, config: PackConfig) -> dict[str, object]:
         "shards": [str(config.folder / shard.name) for shard in manifest.shards],
         "samples": manifest.num_samples,
         "bytes": manifest.num_bytes,
-        "classes": len(manifest.classes),
+        "classes": manifest.num_classes or 0,
         "digest": manifest.digest,
         "skipped": list(manifest.skipped),
         "kept": dict(manifest.kept),

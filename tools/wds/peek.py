@@ -75,6 +75,7 @@ def _write_sheet(path: Path, dataset: Dataset, *, config: LoaderConfig, batches:
         [batch.images.numpy() for batch in shown], weights_N=[batch.weights.numpy() for batch in shown]
     )
     write_atomically(path, content, replace=False)
+    print_note(f"wrote {path}")
     _say_skipped(account)
 
 

@@ -160,6 +160,6 @@ def _print_answer(answer: Answer | Unreadable, *, as_json: bool) -> None:
     elif isinstance(answer, Unreadable):
         print_warning(f"{visible(answer.source)}: {answer.reason}")
     else:
-        likely = zip(answer.names, answer.shares, strict=True)
-        words = ", ".join(f"{visible(name)} {share:.1%}" for name, share in likely)
+        named = zip(answer.names, answer.shares, strict=True)
+        words = ", ".join(f"{visible(name)} {share:.1%}" for name, share in named)
         print_line(f"{visible(answer.source)}: {words}")

@@ -33,7 +33,10 @@ def list_recipes(as_json: AsJson = False) -> None:
 
 
 @recipes_app.command("show")
-def show(name: Annotated[str, typer.Argument(help="The recipe.", show_default=False)], as_json: AsJson = False) -> None:
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The recipe.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
     """Show a recipe: its source, its figures, what is different here, and its settings as TOML for `--config`."""
     from resnettrain import RECIPES, recipe, to_mapping, to_toml
 

@@ -53,8 +53,7 @@ def repair(
 ) -> None:
     """Write damaged shards anew: whole samples as they are, the rest to DIR/quarantine with a report.
 
-    Nothing vanishes, and the result validates clean. Exit 1: of some shard nothing could be saved or
-    written.
+    Nothing vanishes, and the result validates clean. Exit 1: of some shard nothing could be saved or written.
     """
     from shardkit import RepairConfig, carry_manifests, repair_shards
 

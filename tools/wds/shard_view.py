@@ -68,7 +68,7 @@ def summary_lines(summary: ShardSummary, *, classes: Sequence[str], screen: Scre
     lines = [
         f"  samples     {summary.samples:,}, {summary.whole:,} whole{stored}{', gzip' if summary.compressed else ''}",
         f"  members     {_counts(summary.extensions)}",
-        f"  pictures    {_counts(summary.formats)}; {_counts(summary.modes)}{broken}",
+        f"  pictures    {_counts(summary.formats)}{f'; {_counts(summary.modes)}' if summary.modes else ''}{broken}",
     ]
     if summary.widths is not None and summary.heights is not None:
         lines += [f"  width       {_extent(summary.widths)} pixels", f"  height      {_extent(summary.heights)} pixels"]

@@ -44,7 +44,7 @@ def stats(
 
     Exit 1: a shard cannot be read or a picture not be decoded; the numbers are those of the others.
     """
-    from shardkit import StatisticsOptions, class_names, measure_shards, measure_table
+    from shardkit import StatisticsOptions, measure_shards, measure_table, num_classes_of
 
     if len(patterns) == 1 and patterns[0].endswith(_TABLE_SUFFIX):
         if sample is not None:
@@ -56,7 +56,7 @@ def stats(
             raise typer.BadParameter(
                 "standard input can be read once, and drawing takes two looks", param_hint="--sample"
             )
-        num_classes = classes or len(class_names(locations, manifests=manifests.values())) or None
+        num_classes = classes or num_classes_of(locations, manifests=manifests.values())
         options = StatisticsOptions(
             sample=sample, seed=seed, num_classes=num_classes, max_pixels=max_pixels, jobs=jobs,
             allow_commands=allow_commands,

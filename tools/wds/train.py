@@ -18,13 +18,15 @@ from wds.run_view import RunView
 from wds.text import counted, masked
 
 if TYPE_CHECKING:
-    from resnettrain import EvalResult, TrainConfig, TrainResult
+    from resnettrain import ClassFigures, EvalResult, TrainConfig, TrainResult
 
 __all__ = ["evaluate", "train"]
 
 # What --resume says to find the checkpoint, or that there is none, by itself.
 _AUTO = Path("auto")
-Checkpoint = Annotated[Path, typer.Argument(help="A checkpoint file, or a run folder for its newest.")]
+Checkpoint = Annotated[
+    Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint file, or a run folder for its newest.")
+]
 
 
 def train(
@@ -88,8 +90,8 @@ def evaluate(
     checkpoint: Checkpoint,
     patterns: opt.MorePatterns = None,
     urls: opt.EvalUrls = None,
-    batch_size: opt.BatchSize = None,
-    workers: opt.Workers = None,
+    batch_size: opt.EvalBatchSize = None,
+    workers: opt.EvalWorkers = None,
     cache_dir: opt.CacheDir = None,
     cache_limit: opt.CacheLimit = None,
     allow_commands: opt.AllowCommands = None,
@@ -280,8 +282,17 @@ def _print_figures(result: EvalResult) -> None:
         flip = result.flip
         print_line(f"with mirror images: top-1 {flip.top1:.4f}  top-5 {flip.top5:.4f}  loss {flip.loss:.4f}")
     if result.classes is not None:
-        classes = result.classes
-        rows = zip(classes.counts.tolist(), classes.correct1.tolist(), classes.correct5.tolist(), strict=True)
-        for number, (count, correct1, correct5) in enumerate(rows):
-            shares = f"top-1 {correct1 / count:.4f}  top-5 {correct5 / count:.4f}" if count else "none there"
-            print_line(f"class {number}: {shares}  {counted(count, 'sample')}")
+        _print_classes(result.classes)
+
+
+def _print_classes(classes: ClassFigures) -> None:
+    """Print a line for each class, with the class that most of its samples were taken for in error."""
+    names = [f"{number}" if classes.names is None else f"{number} {classes.names[number]}"
+             for number in range(len(classes.confusion))]  # fmt: skip
+    rows = zip(classes.confusion.tolist(), classes.counts.tolist(), classes.correct5.tolist(), strict=True)
+    for number, (taken_for, count, correct5) in enumerate(rows):
+        correct1, taken_for[number] = taken_for[number], 0
+        most = max(taken_for)
+        shares = f"top-1 {correct1 / count:.4f}  top-5 {correct5 / count:.4f}" if count else "none there"
+        mistaken = f"  {most} taken for {names[taken_for.index(most)]}" if most else ""
+        print_line(f"class {names[number]}: {shares}  {counted(count, 'sample')}{mistaken}")

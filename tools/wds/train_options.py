@@ -17,7 +17,9 @@ __all__ = [
     "Device",
     "DryRun",
     "Epochs",
+    "EvalBatchSize",
     "EvalUrls",
+    "EvalWorkers",
     "Exact",
     "Flip",
     "GlobalBatchSize",
@@ -89,11 +91,11 @@ def _count_or_share(text: str) -> int | float:
         raise typer.BadParameter(f"{text!r} is neither a count (100) nor a share (0.01)") from None
 
 
-_PATTERN = "names, {000000..001281}, <000000..001281>, globs, @list, a folder, a manifest; local or http(s)"
+_PATTERN = "names, {000000..001281}, <000000..001281>, globs, @list, a folder, a manifest; local, http(s) or s3"
 
 Urls = Annotated[list[str] | None, typer.Option("--urls", metavar="PATTERN", help=f"Training shards: {_PATTERN}.")]
 MorePatterns = Annotated[
-    list[str] | None, typer.Argument(metavar="[PATTERN]...", help="More shards, as a shell expands a glob.")
+    list[str] | None, typer.Argument(metavar="PATTERN", help="More shards, as a shell expands a glob.")
 ]
 EvalUrls = Annotated[
     list[str] | None, typer.Option("--urls", metavar="PATTERN", help=f"Shards to evaluate on: {_PATTERN}.")
@@ -105,8 +107,9 @@ RecipeName = Annotated[
     str | None,
     typer.Option(
         "--recipe",
-        help="`default`; or `seed`, the source's own loop and pipeline: shards are drawn with replacement (webdataset "
-        "ignores its shardshuffle then), so an epoch of 2,003 batches repeats and misses samples, and no run resumes.",
+        help="`default`, or another of those that `wds recipes list` lists. `seed` is the source's own loop and "
+        "pipeline: shards are drawn with replacement, so an epoch of 2,003 batches repeats and misses samples, and no "
+        "run resumes.",
     ),
 ]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings in TOML, as in a run folder.")]
@@ -134,6 +137,9 @@ Epochs = Annotated[
 BatchSize = Annotated[
     int | None, typer.Option("--batch-size", help="Samples of each rank in an optimizer step.  Default: 64.")
 ]
+EvalBatchSize = Annotated[
+    int | None, typer.Option("--batch-size", show_default="the run's", help="Samples that each rank has at a time.")
+]
 GlobalBatchSize = Annotated[
     int | None, typer.Option("--global-batch-size", help="Samples of all ranks together, in place of --batch-size.")
 ]
@@ -148,6 +154,10 @@ Workers = Annotated[
     int | None,
     typer.Option("--workers", help="Loader processes; 0 loads in the main one.  Default: one a core; 4 for `seed`."),
 ]
+EvalWorkers = Annotated[
+    int | None,
+    typer.Option("--workers", show_default="the run's", help="Loader processes; 0 loads in the main one."),
+]
 MaxSteps = Annotated[
     int | None,
     typer.Option(
@@ -158,7 +168,7 @@ MaxSteps = Annotated[
 ]
 MaxUpdates = Annotated[int | None, typer.Option("--max-updates", help="Stop after so many optimizer steps.")]
 MaxHours = Annotated[
-    float | None, typer.Option("--max-hours", help="Save and stop after so many hours, as with 0 after a --max-steps.")
+    float | None, typer.Option("--max-hours", help="Save and stop after so many hours; the exit code is 0.")
 ]
 CacheDir = Annotated[Path | None, typer.Option("--cache-dir", help="Keep fetched shards here.")]
 CacheLimit = Annotated[

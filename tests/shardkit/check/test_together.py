@@ -138,6 +138,19 @@ class TestPictures:
         assert rules(check_together(check_all([train]), against=check_all([val]))) == ["WDS055"]
 
 
+class TestNumbering:
+    def test_a_gap_in_the_numbers_of_shards_without_a_manifest_is_a_note(self, tmp_path: Path) -> None:
+        shards = [write_samples(tmp_path / f"t-{n:03d}.tar", 2, first=10 * n) for n in (0, 1, 3, 5)]
+        (finding,) = check_together(check_all(shards))
+        assert (finding.rule, finding.severity, finding.shard) == ("WDS057", "note", str(shards[0]))
+        assert finding.message == "2 shards are missing in the numbering: t-002.tar, t-004.tar"
+
+    def test_shards_of_a_manifest_and_shards_that_it_has_are_no_gap(self, tmp_path: Path) -> None:
+        listed = with_manifest([labelled(tmp_path / "t-2.tar", [*range(10)])], split="train")
+        others = [labelled(tmp_path / f"t-{n}.tar", [*range(10)], first=100 * n) for n in (1, 3)]
+        assert check_together(check_all([*listed, *others])) == []
+
+
 class TestClasses:
     def test_shards_of_one_class_each_are_warned_of(self, tmp_path: Path) -> None:
         """DIST-15."""

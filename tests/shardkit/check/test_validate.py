@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardkit import CheckOptions, ShardReport, check_shards, read_manifest
+from shardkit import CheckOptions, ShardReport, check_shards, read_manifest, write_manifest
 from tests.helpers.folders import image_folder, pack_folder
 from tests.helpers.shards import (
     check,
@@ -141,6 +141,18 @@ class TestManifest:
         (packed / "t.manifest.json").write_bytes(b"{}")
         options = CheckOptions(against_manifest=False)
         assert [r.findings for r in check_shards([str(packed / "t-000000.tar")], options)] == [()]
+
+    def test_a_shard_that_manifests_of_two_splits_list_is_an_error_that_names_them(self, packed: Path) -> None:
+        manifest = read_manifest(packed / "t.manifest.json")
+        write_manifest(replace(manifest, split="val", shards=manifest.shards[:1]), packed / "v.manifest.json")
+        first, second = check_shards([str(packed / record.name) for record in manifest.shards[:2]], CheckOptions())
+        (finding,) = first.findings
+        assert (finding.rule, finding.severity) == ("WDS071", "error")
+        assert finding.message == "in t.manifest.json for train, in v.manifest.json for val"
+        assert second.findings == ()
+        write_manifest(manifest, packed / "v.manifest.json", replace=True)
+        (first,) = check_shards([str(packed / manifest.shards[0].name)], CheckOptions())
+        assert first.findings == ()
 
     def test_a_shard_of_no_manifest_is_checked_alone(self, packed: Path) -> None:
         assert check(write_samples(packed / "other.tar", 10)).findings == ()

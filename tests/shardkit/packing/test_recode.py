@@ -62,7 +62,7 @@ class TestWhichPicturesChange:
 
     def test_without_settings_nothing_changes(self) -> None:
         sample = SourceSample("a", (("jpg", b"not even a picture"),))
-        assert recode_sample(sample, None) is sample
+        assert recode_sample(sample, None) == sample
 
 
 class TestWhatComesOut:
@@ -104,6 +104,17 @@ class TestWhatComesOut:
         # 160 x 120 pixels are 10 x 8 units of 16 x 16.
         assert (restart_markers(data), restart_markers(plain)) == (19, 0)
         assert np.array_equal(np.asarray(opened(data)), np.asarray(opened(plain)))
+
+
+def test_a_picture_of_another_format_than_its_name_says_is_told_where_it_stays_so() -> None:
+    """MK-07."""
+    png, reasons = encode(Image.new("RGB", (4, 4)), "PNG"), []  # type: tuple[bytes, list[str]]
+    members = (("jpg", png), ("mask.png", png), ("b.png", LARGE), ("c.jpeg", LARGE), ("d.jpg", b"none"), ("cls", png))
+    sample = SourceSample("a", members)
+    assert recode_sample(sample, None, on_kept=reasons.append) == sample
+    assert reasons == ["named jpg, but PNG", "named png, but JPEG"]
+    recode_sample(SourceSample("a", (("jpg", png),)), Recode(quality=90), on_kept=reasons.append)
+    assert len(reasons) == 2
 
 
 class TestTransform:

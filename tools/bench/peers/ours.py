@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from bench.peers.task import BATCH_SIZE, MEAN, STD, Delivered, Dtype, Peer, Task
+from bench.peers.task import BATCH_SIZE, Delivered, Dtype, Peer, Task
 
 __all__ = ["PEERS"]
 
 
 def ours(task: Task, *, shards: str = "shards", options: dict[str, Any] | None = None) -> Iterator[Delivered]:
-    """Deliver with ``TorchLoader``: uint8 as it comes, float32 normalized as a CPU model needs it."""
+    """Deliver with ``TorchLoader``: uint8 as it comes; float32 as our trainer normalizes for a model on the CPU."""
     from wdsloader import AugmentConfig, LoaderConfig, TorchLoader, open_dataset
 
     config = LoaderConfig(
@@ -25,22 +24,17 @@ def ours(task: Task, *, shards: str = "shards", options: dict[str, Any] | None =
         tail="drop" if task.endless else "ragged",
         **(options or {}),
     )
-    finished: Callable[[Any], Any] = _normalizer() if task.dtype == "float32" else _as_it_is
+    finished: Callable[[Any], Any] = _as_it_is
+    if task.dtype == "float32":
+        from resnettrain.gpu_augment import Normalizer
+
+        finished = Normalizer(channels_last=True)
     with open_dataset([str(task.data / shards)]) as dataset, TorchLoader(dataset, config) as loader:
         while True:
             for batch in loader:
                 yield finished(batch.images), batch.labels
             if not task.endless:
                 return
-
-
-def ours_scaled(task: Task) -> Iterator[Delivered]:
-    """Deliver with DCT scaling, where this wdsloader's loader has it as an option."""
-    from wdsloader import LoaderConfig
-
-    if "dct_scaling" not in {field.name for field in fields(LoaderConfig)}:
-        raise NotImplementedError("this wdsloader's LoaderConfig has no dct_scaling")
-    return ours(task, options={"dct_scaling": True})
 
 
 def source(task: Task) -> Iterator[Delivered]:
@@ -63,15 +57,6 @@ def _as_it_is(images: Any) -> Any:
     return images
 
 
-def _normalizer() -> Callable[[Any], Any]:
-    """Return what turns uint8 (b, h, w, 3) into float32 (b, 3, h, w), channels last in memory, as our trainer does."""
-    import torch
-
-    shift = torch.tensor(MEAN).mul(255)
-    scale = torch.tensor(STD).mul(255).reciprocal()
-    return lambda images: images.to(torch.float32).sub_(shift).mul_(scale).permute(0, 3, 1, 2)
-
-
 def _ours(
     name: str, title: str, *, dtype: Dtype = "uint8", way: Callable[[Task], Iterator[Delivered]] = ours, **settings: Any
 ) -> Peer:
@@ -85,7 +70,7 @@ PEERS = (
     _ours("ours-no-kernel", "wdsloader without its kernel", without_kernel=True, rate=750),
     _ours("ours-crop-ready", "wdsloader, crop-ready shards", way=partial(ours, shards="crop-ready"), rate=1550),
     _ours("ours-q90", "wdsloader, shards re-encoded as FFCV does", way=partial(ours, shards="q90/shards"), rate=1700),
-    _ours("ours-dct", "wdsloader with DCT scaling", way=ours_scaled),
+    _ours("ours-dct", "wdsloader with DCT scaling", way=partial(ours, options={"dct_scaling": True})),
     Peer(
         name="source",
         title="the source's pipeline",

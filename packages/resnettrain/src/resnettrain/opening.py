@@ -153,9 +153,11 @@ def _identity(config: TrainConfig, dataset: Dataset | None, *, world_size: int) 
     """Work out what the run is of, and refuse labels that the model has no class for."""
     classes = dataset.classes if dataset is not None else None
     num_classes = config.model.num_classes
+    if num_classes is None and dataset is not None:
+        num_classes = dataset.num_classes
     if num_classes is None:
-        num_classes = len(classes) if classes is not None else _DEFAULT_CLASSES
-        if classes is None and config.data.urls:
+        num_classes = _DEFAULT_CLASSES
+        if config.data.urls:
             log.info("%s: no class list: the model gets %d. Set model.num_classes.", config.data.urls[0], num_classes)
     if dataset is not None:
         require_label_range(dataset, num_classes=num_classes)

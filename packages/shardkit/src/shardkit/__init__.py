@@ -57,6 +57,7 @@ from shardkit.manifest import (
     dataset_digest,
     manifest_from_json,
     manifests_in,
+    most_classes,
     read_manifest,
     write_manifest,
 )
@@ -75,7 +76,7 @@ from shardkit.repair.quarantine import change_document
 from shardkit.repair.repair import RepairConfig, RepairReport, carry_manifests, repair_shards
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns
-from shardkit.show.class_names import class_names
+from shardkit.show.class_names import class_names, num_classes_of
 from shardkit.show.contact_sheet import contact_sheet
 from shardkit.show.report import html_report
 from shardkit.show.summary import Extent, ShardSummary, combined
@@ -222,6 +223,8 @@ __all__ = [
     "mask_urls",
     "measure_shards",
     "measure_table",
+    "most_classes",
+    "num_classes_of",
     "open_folder",
     "open_ilsvrc_train",
     "open_ilsvrc_val",

@@ -24,6 +24,7 @@ __all__ = [
     "dataset_digest",
     "manifest_from_json",
     "manifests_in",
+    "most_classes",
     "read_manifest",
     "readable_manifests_in",
     "write_manifest",
@@ -52,7 +53,9 @@ class Manifest:
 
     ``classes``: their names in the order of their numbers. ``class_order``: how that order was made. ``shuffled``:
     packed in shuffled order. ``options``: what the packing was told. ``skipped``: the sources that were left out.
-    ``kept``: the pictures that the transform of the packing left as they were, counted by reason.
+    ``kept``: the pictures that stay as they are though somebody may not expect it, counted by reason: the transform can
+    do nothing with them, or their names say another format. ``num_classes``: as many as have names; where none has, it
+    is as given, None where nobody knows.
     """
 
     name: str
@@ -65,6 +68,11 @@ class Manifest:
     options: Mapping[str, object] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
     kept: Mapping[str, int] = field(default_factory=dict)
+    num_classes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.classes:
+            object.__setattr__(self, "num_classes", len(self.classes))
 
     @property
     def num_samples(self) -> int:
@@ -93,6 +101,17 @@ def dataset_digest(shards: Iterable[ShardRecord]) -> str:
     return state.hexdigest()
 
 
+def most_classes(manifests: Iterable[Manifest]) -> int | None:
+    """Return the number of classes that all labels of these datasets have room in; None where one does not know.
+
+    Where some have names, and they are the same, it is the number of names.
+    """
+    listed = list(manifests)
+    numbers = [manifest.num_classes for manifest in listed if manifest.classes] or [m.num_classes for m in listed]
+    known = [number for number in numbers if number is not None]
+    return max(known) if known and len(known) == len(numbers) else None
+
+
 def write_manifest(manifest: Manifest, path: Path, *, replace: bool = False) -> None:
     """Write the manifest atomically. Raises: OutputExistsError: it is there and not to be replaced. OSError."""
     document = {
@@ -114,6 +133,7 @@ def write_manifest(manifest: Manifest, path: Path, *, replace: bool = False) -> 
         "classes": list(manifest.classes),
         "skipped": list(manifest.skipped),
         **({"kept": dict(manifest.kept)} if manifest.kept else {}),
+        **({"num_classes": manifest.num_classes} if manifest.num_classes and not manifest.classes else {}),
     }
     write_atomically(path, json.dumps(document, indent=1).encode() + b"\n", replace=replace)
 
@@ -145,8 +165,11 @@ def manifest_from_json(data: bytes) -> Manifest:
             shards=tuple(_record(entry) for entry in document["shards"]),
             options=dict(document["options"]),
             skipped=tuple(_text(name) for name in document["skipped"]),
-            kept={reason: int(count) for reason, count in document.get("kept", {}).items()},
+            kept={reason: _number(count) for reason, count in document.get("kept", {}).items()},
+            num_classes=_number(document["num_classes"]) if "num_classes" in document else None,
         )
+        if document.get("num_classes", manifest.num_classes) != manifest.num_classes:
+            raise ManifestError(f"{document['num_classes']} classes, and {manifest.num_classes} names of classes")
     except ManifestError:
         raise
     # json goes as deep as the brackets in the file.
@@ -168,6 +191,12 @@ def _record(entry: Any) -> ShardRecord:
         if type(entry[count]) is not int or entry[count] < 0:
             raise ManifestError(f"{name}: {count} is {entry[count]!r}, no number from 0 up")
     return ShardRecord(name, entry["num_samples"], entry["num_bytes"], _text(checksum))
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or value < 1:
+        raise ManifestError(f"{value!r} stands where a number from 1 up belongs")
+    return value
 
 
 def _text(value: object) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "MAX_PIXELS",
     "PictureFacts",
     "decode_rgb",
+    "is_other_format",
     "load",
     "open_picture",
     "picture_facts",
@@ -45,6 +46,9 @@ _FORMATS = ("JPEG", "PNG", "WEBP", "PPM", "BMP", "GIF", "TIFF")
 _guard_lock = threading.Lock()
 
 
+_NAMED_FORMATS = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG", "webp": "WEBP", "gif": "GIF", "bmp": "BMP"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PictureFacts:
     """What a picture is: format and colour mode as Pillow names them, width and height in pixels.
@@ -61,6 +65,13 @@ class PictureFacts:
     turned: bool
     bad_exif: bool
     damage: str | None = None
+
+
+def is_other_format(picture_format: str | None, extension: str) -> bool:
+    """Tell whether a picture's format, as Pillow names it, is another than its extension says."""
+    named = _NAMED_FORMATS.get(extension)
+    # An MPO is a JPEG with more pictures behind it, as some cameras write.
+    return named is not None and picture_format != named and not (named == "JPEG" and picture_format == "MPO")
 
 
 def open_picture(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:

@@ -167,7 +167,7 @@ static enum kernel_status make_room(struct job *job) {
     if (status != KERNEL_DONE)
         return status;
     size_t length = 3 * (size_t)crop->out_width;
-    job->row = calloc((size_t)job->jpeg.output_width + (size_t)job->across.taps + 1, 4);
+    job->row = malloc(4 * ((size_t)job->jpeg.output_width + (size_t)job->across.taps + 1));
     job->ring = malloc((size_t)job->down.taps * length);
     job->rows = malloc((size_t)job->down.taps * sizeof *job->rows);
     job->sums = malloc(length * sizeof *job->sums);
@@ -198,7 +198,7 @@ static enum kernel_status unpack(struct job *job) {
     /* Where a row begins at a multiple of 16 bytes, libjpeg-turbo writes it past the caches, and reading it waits for
      * the memory: a quarter of the time of a crop. */
     JSAMPROW row = job->row + 4;
-    const uint8_t *inside = row + 4 * ((size_t)box.left - left);
+    uint8_t *inside = row + 4 * ((size_t)box.left - left), *behind = row + 4 * ((size_t)box.right - left);
     JDIMENSION first = (JDIMENSION)(box.top + job->down.first[0]);
     if (first > 0 && jpeg_skip_scanlines(jpeg, first) != first)
         return other(job, "rows cannot be passed over");
@@ -206,6 +206,7 @@ static enum kernel_status unpack(struct job *job) {
     for (int y = job->down.first[0], done = 0; done < crop->out_height; y++) {
         if (jpeg_read_scanlines(jpeg, &row, 1) != 1)
             return other(job, "rows are missing");
+        memset(behind, 0, 4 * (size_t)job->across.taps); /* read, with weight 0; libjpeg may leave anything there */
         resample_row(&job->across, inside, job->ring + (size_t)(y % job->down.taps) * length);
         done = write_rows(job, done, y);
     }

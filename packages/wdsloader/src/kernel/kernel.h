@@ -58,7 +58,7 @@ struct intervals {
 enum kernel_status find_intervals(const uint8_t *data, size_t size, const struct layout *layout,
                                   struct intervals *intervals);
 
-/* The longest codes that one look tells; 4 KiB a table, so that four of them stay near. */
+/* The longest codes that one look tells; 2 KiB a table, so that four of them stay near. */
 #define LOOK_BITS 9
 
 /* So many bits tell how to pass over several codes at once. */

@@ -99,13 +99,14 @@ static PyObject *insert(PyObject *module, PyObject *args) {
     return result;
 }
 
-/* The bytes that `out` must have, 0 where `images` is no (n, h, w, 3). */
-static size_t num_out_bytes(const Py_buffer *images, struct normalizing *how) {
+/* Take the sizes of `images` if it is (n, h, w, 3) and `out` has as many numbers. */
+static bool take_sizes(const Py_buffer *images, const Py_buffer *out, struct normalizing *how) {
     if (images->ndim != 4 || images->itemsize != 1 || images->shape[3] != 3)
-        return 0;
+        return false;
     how->num_pictures = (size_t)images->shape[0];
     how->num_pixels = (size_t)images->shape[1] * (size_t)images->shape[2];
-    return (size_t)images->len * (how->halves ? 2 : 4);
+    how->halves = out->itemsize == 2;
+    return (out->itemsize == 4 || out->itemsize == 2) && out->len / out->itemsize == images->len;
 }
 
 static PyObject *normalize(PyObject *module, PyObject *args) {
@@ -125,8 +126,7 @@ static PyObject *normalize(PyObject *module, PyObject *args) {
         PyBuffer_Release(&images);
         return NULL;
     }
-    how.halves = out.itemsize == 2;
-    bool fits = (size_t)out.len == num_out_bytes(&images, &how) && (out.itemsize == 4 || out.itemsize == 2);
+    bool fits = take_sizes(&images, &out, &how);
     if (fits) {
         Py_BEGIN_ALLOW_THREADS
         normalize_pictures(&how, images.buf, out.buf);

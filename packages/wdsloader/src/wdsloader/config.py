@@ -19,6 +19,8 @@ Labels = Literal["required", "optional"]
 
 # The pictures of a larger batch fit no memory: 2.5 TB at 224 pixels.
 _MAX_BATCH = 2**24
+# The longest side of a JPEG, and of what the kernel makes of one.
+_MAX_SIDE = 65500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +96,9 @@ class LoaderConfig:
     def __post_init__(self) -> None:
         for name in ("batch_size", "image_size", "spans_per_lane", "stream_buffer", "buffer_bytes", "max_pixels"):
             _require_at_least(1, name, value=getattr(self, name))
-        if self.batch_size > _MAX_BATCH:
-            raise ConfigError(f"batch_size={self.batch_size}: must be at most {_MAX_BATCH}")
+        for name, most in (("batch_size", _MAX_BATCH), ("image_size", _MAX_SIDE)):
+            if getattr(self, name) > most:
+                raise ConfigError(f"{name}={getattr(self, name)}: must be at most {most}")
         _require_at_least(0, "seed", value=self.seed)
         for name, least in (("num_workers", 0), ("num_epochs", 1), ("lanes", 1), ("block", 1), ("epoch_samples", 1)):
             if getattr(self, name) is not None:

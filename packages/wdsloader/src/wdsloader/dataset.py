@@ -25,6 +25,7 @@ from shardkit import (
     index_state,
     is_command,
     manifest_from_json,
+    most_classes,
 )
 from wdsloader.config import OnError
 from wdsloader.config_cache import CacheConfig, temporary_cache
@@ -51,8 +52,9 @@ class Dataset:
 
     ``urls``: paths and URLs in listed order. ``counts``: samples of each, None in the inexact mode. ``digest``: the
     identity of the data, None likewise. ``classes``: their names in the order of their numbers, None unless manifests
-    have them for every shard. ``packed_shuffled``: whether manifests say so of every shard. ``table``: what workers
-    need. ``on_error``: as opened. ``lost_shards``: under "skip", those not there whose samples nobody counted.
+    have them for every shard. ``num_classes``: also where they have no names, None likewise. ``packed_shuffled``:
+    whether manifests say so of every shard. ``table``: what workers need. ``on_error``: as opened. ``lost_shards``:
+    under "skip", those not there whose samples nobody counted.
     """
 
     urls: tuple[str, ...]
@@ -60,6 +62,7 @@ class Dataset:
     digest: str | None
     table: ShardTable
     classes: tuple[str, ...] | None = None
+    num_classes: int | None = None
     packed_shuffled: bool = False
     on_error: OnError = "stop"
     lost_shards: tuple[str, ...] = ()
@@ -194,6 +197,7 @@ def _open(urls: Sequence[str], *, cache: CacheConfig | None, fetcher: Fetcher | 
         digest=dataset_digest(records),
         table=ShardTable(entries, fetcher),
         classes=classes if all_listed else None,
+        num_classes=most_classes(listing.manifests.values()) if all_listed else None,
         packed_shuffled=all_listed and all(m.shuffled for m in listing.manifests.values()),
         on_error=asked.on_error,
         lost_shards=(*listing.lost, *lost),

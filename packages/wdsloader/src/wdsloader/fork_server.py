@@ -8,12 +8,12 @@ from __future__ import annotations
 import signal
 import sys
 
+from wdsloader.processes import STOP_SIGNALS, ignore_signals
+
 __all__: list[str] = []
 
 # The fork server is started as `python -c ...`; imported anywhere else, this module does nothing.
 if sys.argv[:1] == ["-c"]:
-    _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    # They have been held back since before it was started (processes.py).
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    ignore_signals()
+    # They have been held back since before it was started.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)

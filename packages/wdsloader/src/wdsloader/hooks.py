@@ -6,6 +6,7 @@ of a class, no lambda. What they draw is keyed by (seed, epoch, sample), so it i
 
 from __future__ import annotations
 
+import operator
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ def apply_keep(keep: Keep, view: SampleView, *, key: Key) -> bool:
 def apply_transform(transform: Transform, view: SampleView, *, key: Key) -> tuple[npt.NDArray[np.uint8], int] | None:
     """Return the pixels and the label that the user makes of a sample, None to leave it out.
 
-    Raises: TransformError: it failed, or gave other pixels than uint8 of the same shape.
+    Raises: TransformError: it failed, or gave other pixels than uint8 of the same shape, or a label that is no int64.
     """
     try:
         made = transform(view, sample_generator(key))
@@ -71,16 +72,26 @@ def apply_transform(transform: Transform, view: SampleView, *, key: Key) -> tupl
         raise _failed("transform", view, error=error) from error
     if made is None:
         return None
-    image, label = made if isinstance(made, tuple) else (made, view.label)
+    given = made if isinstance(made, tuple) else (made, view.label)
+    if len(given) != 2:
+        raise _unfit(view, f"{len(given)} values, not pixels, or pixels and a label")
+    image, label = given
     wanted = None if view.image is None else view.image.shape
     got = _shape_of(image)
     if got != f"uint8 {wanted}":
-        raise TransformError(f"{view.shard}: '{view.key}': transform gave {got}, not uint8 {wanted}")
-    return image, int(label)
+        raise _unfit(view, f"{got}, not uint8 {wanted}")
+    try:
+        return image, int(np.int64(operator.index(label)))
+    except (TypeError, OverflowError) as error:
+        raise _unfit(view, f"the label {label!r:.80}, not an integer of 64 bits") from error
 
 
 def _shape_of(value: object) -> str:
     return f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+
+
+def _unfit(view: SampleView, made: str) -> TransformError:
+    return TransformError(f"{view.shard}: '{view.key}': transform gave {made}")
 
 
 def _failed(what: str, view: SampleView, *, error: Exception) -> TransformError:

@@ -76,6 +76,12 @@ class MixedDataset:
         return self.parts[0].classes if all(part.classes for part in self.parts) else None
 
     @property
+    def num_classes(self) -> int | None:
+        """The number of classes that holds the labels of all parts, None where one does not know."""
+        known = [part.num_classes for part in self.parts if part.num_classes is not None]
+        return max(known) if len(known) == len(self.parts) else None
+
+    @property
     def packed_shuffled(self) -> bool:
         """Whether all parts were packed in shuffled order."""
         return all(part.packed_shuffled for part in self.parts)

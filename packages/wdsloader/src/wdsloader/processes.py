@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 from multiprocessing import forkserver, popen_forkserver, reduction, resource_tracker, spawn, util
@@ -19,6 +20,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess, set_sp
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from wdsloader.errors import WorkerError
 from wdsloader.machine import usable_bytes
 
 __all__ = [
@@ -29,7 +31,11 @@ __all__ = [
     "end_soon",
     "ignore_signals",
     "limit_threads",
+    "main_can_be_run_again",
     "needs_main",
+    "require_own",
+    "start_process",
+    "this_process",
     "warn_of_little_memory",
     "worker_context",
 ]
@@ -103,6 +109,12 @@ def needs_main(value: object) -> bool:
     return seeker.found
 
 
+def main_can_be_run_again() -> bool:
+    """Tell whether the main module is a file: what is typed, piped or given by ``-c`` is in no other process."""
+    main = sys.modules["__main__"]
+    return getattr(main, "__spec__", None) is not None or os.path.isfile(getattr(main, "__file__", ""))
+
+
 def worker_context() -> ForkServerContext:
     """Return the way to start workers on every Python alike: never by forking this process, which may have threads."""
     context = multiprocessing.get_context("forkserver")
@@ -118,8 +130,28 @@ def _start_fork_server() -> None:
     held = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         forkserver.ensure_running()
+    except ChildProcessError as error:  # it is the child of another process
+        raise _forked() from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+
+def this_process() -> int:
+    """Return what tells this process from those that are forked from it."""
+    return os.getpid()  # noqa: TID251  # compared, no name
+
+
+def require_own(owner: int) -> None:
+    """Check that workers were started by this process. Raises: WorkerError: by one that this one was forked from."""
+    if owner != this_process():
+        raise _forked()
+
+
+def _forked() -> WorkerError:
+    return WorkerError(
+        f"process {this_process()} was forked from one that has loader workers, and can have none of its own. Start it "
+        "with multiprocessing.get_context('spawn') or 'forkserver', or use num_workers=0 in it"
+    )
 
 
 def _start_resource_tracker() -> None:
@@ -159,6 +191,17 @@ def limit_threads() -> None:
     for name in _THREAD_VARIABLES:
         os.putenv(name, "1")
     threadpoolctl.threadpool_limits(1)
+
+
+def start_process(process: BaseProcess) -> None:
+    """Start a worker. Raises: WorkerError: the fork server ends meanwhile, or something else is in the way."""
+    try:
+        process.start()
+    except (EOFError, OSError) as error:
+        cause = "the fork server has ended, as when memory runs out" if isinstance(error, EOFError) else str(error)
+        raise WorkerError(
+            f"a loader worker cannot be started: {cause}. Use fewer workers, or num_workers=0, or give it more"
+        ) from error
 
 
 def end_soon() -> None:

@@ -1,11 +1,13 @@
 """Memory for the pixels of whole batches: shared with the processes that fill it, lent to whoever reads it, used again.
 
 A slot is a file without a name, mapped by the loader and by its workers: nothing is left of it, however they end. It is
-free again when nothing refers to its memory any more, which numpy and torch tell by reference counts. Numpy, no torch.
+free again when nothing refers to its memory any more, which numpy and torch tell by reference counts; where this
+process was forked in between, the memory is left to the other one. Numpy, no torch.
 """
 
 from __future__ import annotations
 
+import errno
 import math
 import mmap
 import os
@@ -41,9 +43,12 @@ class Slot:
 
     def __init__(self, number: int, shape: Shape, *, pin: Pin | None = None) -> None:
         self.number = number
-        self._descriptor = _nameless_file(math.prod(shape))
-        self._closes = weakref.finalize(self, os.close, self._descriptor)
-        self.images = map_slot(self._descriptor, shape)
+        try:
+            self._descriptor = _nameless_file(math.prod(shape))
+            self._closes = weakref.finalize(self, os.close, self._descriptor)
+            self.images = map_slot(self._descriptor, shape)
+        except OSError as error:
+            raise _no_memory(math.prod(shape), error) from error
         if pin is not None:
             # A finalizer is called while the attributes are there, so before the memory is unmapped.
             weakref.finalize(self, pin(self.images.ctypes.data, num_bytes=self.images.nbytes))
@@ -66,8 +71,9 @@ class SlotPool:
 
     def __init__(self, shape: Shape, *, pin: Pin | None = None, most_lent: int = 8) -> None:
         self._shape, self._pin, self._most_lent = shape, pin, most_lent
-        # Filled by whichever thread drops the last reference, in the middle of anything; appending is atomic.
-        self._free: deque[Slot] = deque()
+        # Filled by whichever thread drops the last reference, in the middle of anything; appending is atomic. A number
+        # stands for memory that is gone from here.
+        self._free: deque[Slot | int] = deque()
         self._num_slots = 0
         self._num_taken = 0
 
@@ -78,6 +84,8 @@ class SlotPool:
         except IndexError:
             slot = Slot(self._num_slots, self._shape, pin=self._pin)
             self._num_slots += 1
+        if isinstance(slot, int):
+            slot = Slot(slot, self._shape, pin=self._pin)
         self._num_taken += 1
         return slot
 
@@ -89,8 +97,25 @@ class SlotPool:
             self._free.append(slot)
             return copy
         lease = _Lease(slot.images)
-        weakref.finalize(lease, self._free.append, slot).atexit = False
+        weakref.finalize(lease, self._take_back, slot, num_forks=_forks.num).atexit = False
         return np.asarray(lease)
+
+    def _take_back(self, slot: Slot, *, num_forks: int) -> None:
+        self._free.append(slot if num_forks == _forks.num else slot.number)
+
+
+class _Forks:
+    """How often this process was forked: what was lent before, the other process may go on reading."""
+
+    def __init__(self) -> None:
+        self.num = 0
+        os.register_at_fork(after_in_parent=self._count)
+
+    def _count(self) -> None:
+        self.num += 1
+
+
+_forks = _Forks()
 
 
 class _Lease:
@@ -109,22 +134,23 @@ def map_slot(descriptor: int, shape: Shape) -> Uint8s:
 
 def _nameless_file(num_bytes: int) -> int:
     """Return the descriptor of a new file that is all there: a page that cannot be had later is a bus error."""
+    descriptor = _new_file()
     try:
-        descriptor = _new_file()
-        try:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(descriptor, 0, num_bytes)
-            else:
-                os.write(descriptor, bytes(num_bytes))
-        except BaseException:
-            os.close(descriptor)
-            raise
-    except OSError as error:
-        raise WorkerError(
-            f"no memory for a batch of {-(-num_bytes >> 20)} MiB: {error.strerror}. Use smaller batches or pictures, "
-            "fewer processes on this machine, or more memory"
-        ) from error
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, num_bytes)
+        else:
+            os.write(descriptor, bytes(num_bytes))
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
+
+
+def _no_memory(num_bytes: int, error: OSError) -> WorkerError:
+    way_out = "Use smaller batches or pictures, fewer processes on this machine, or more memory"
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        way_out = "Let this process have more of them (ulimit -n)"
+    return WorkerError(f"no memory for a batch of {-(-num_bytes >> 20)} MiB: {error.strerror}. {way_out}")
 
 
 def _new_file() -> int:

@@ -26,21 +26,33 @@ class TemporaryFolder:
         while True:
             self._folder = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
             self.path = Path(self._folder.name)
-            # Somebody may take it for one that was left, between our making and locking it.
-            with contextlib.suppress(FileNotFoundError, BlockingIOError):
-                descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = _hold(self.path)
+            if descriptor is not None:
                 self._let_go = weakref.finalize(self, os.close, descriptor)
-                # Where there are no locks nobody removes what was left.
-                with contextlib.suppress(OSError):
-                    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(descriptor), self.path.stat()):
-                    return
+                return
             self._folder.cleanup()
 
     def remove(self) -> None:
         """Remove it with all that is in it. A second call does nothing."""
         self._let_go()
         self._folder.cleanup()
+
+
+def _hold(path: Path) -> int | None:
+    """Return what holds a new folder as long as it is open; None: somebody took it for one that was left meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            is_there = os.path.samestat(os.fstat(descriptor), path.stat())
+        except (BlockingIOError, FileNotFoundError):
+            is_there = False
+        except OSError:
+            is_there = True  # no locks here: nobody can remove what was left
+        if is_there:
+            return descriptor
+        os.close(descriptor)
+    return None
 
 
 def _remove_left() -> None:

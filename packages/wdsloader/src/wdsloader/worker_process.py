@@ -6,6 +6,7 @@ no pixels, and that there are no more. When the connection ends, so does the pro
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import queue
@@ -27,7 +28,7 @@ from wdsloader.processes import end_soon, ignore_signals, limit_threads
 from wdsloader.slots import Shape, Slot, map_slot
 from wdsloader.streaming import StreamTask, stream_parts
 
-__all__ = ["Answer", "Ended", "Job", "Task", "order_part", "parts_of", "work"]
+__all__ = ["Answer", "Ended", "Job", "Task", "end_orders", "order_part", "parts_of", "work"]
 
 Task = WorkerTask | StreamTask
 # Slots to write into as they are ordered; an error that kept one from being mapped; None when no more will come.
@@ -67,6 +68,13 @@ def order_part(pipe: Connection, slot: Slot) -> None:
             socket.send_fds(channel, [b"f"], [slot.descriptor])
 
 
+def end_orders(pipe: Connection) -> None:
+    """Have the worker at the other end leave: at once, also where a process that was forked holds this end too."""
+    with contextlib.suppress(OSError), _as_socket(pipe) as channel:
+        channel.shutdown(socket.SHUT_RDWR)
+    pipe.close()
+
+
 def work(pipe: Connection, job: Job) -> None:
     """Answer every order, until the other end of the pipe is closed."""
     ignore_signals()
@@ -78,9 +86,8 @@ def work(pipe: Connection, job: Job) -> None:
         target=_receive, args=(pipe, orders), kwargs={"shape": job.shape, "wake": wake}, name="orders", daemon=True
     )
     receiver.start()
-    slots = _ordered(orders)
-    _send(pipe, _answer_all(pipe, job, slots=slots, wake=wake))
-    for _ in slots:
+    _send(pipe, _answer_all(pipe, job, slots=_ordered(orders), wake=wake))
+    while orders.get() is not None:
         pass  # until the connection ends
 
 
@@ -150,7 +157,7 @@ def _receive_slot(pipe: Connection, shape: Shape) -> Uint8s:
     with _as_socket(pipe) as channel:
         _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
     if not descriptors:
-        raise OSError("a worker has too many files open to take another slot")
+        raise OSError("a worker has too many files open for another batch: let it have more of them (ulimit -n)")
     try:
         return map_slot(descriptors[0], shape)
     finally:

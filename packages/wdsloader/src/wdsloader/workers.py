@@ -22,12 +22,16 @@ from wdsloader.processes import (
     WorkerProcess,
     describe_death,
     end_processes,
+    main_can_be_run_again,
     needs_main,
+    require_own,
+    start_process,
+    this_process,
     warn_of_little_memory,
     worker_context,
 )
 from wdsloader.slots import Pin, Shape, Slot, SlotPool
-from wdsloader.worker_process import Answer, Ended, Job, Task, order_part, parts_of, work
+from wdsloader.worker_process import Answer, Ended, Job, Task, end_orders, order_part, parts_of, work
 
 __all__ = ["Filled", "Task", "Workers"]
 
@@ -60,7 +64,8 @@ class Workers:
         self._here: _Here | None = None
         self._members: list[_Member] = []
         self._teams: deque[_Team] | None = None
-        self._has_worked = False
+        self._has_worked = self._is_closed = False
+        self._owner = this_process()
         if not num_workers:
             self._here = _Here(task, self._pool)
             return
@@ -75,6 +80,10 @@ class Workers:
 
     def take(self) -> Filled | None:
         """Return the next batch, None at the end. Raises: what ended a worker; WorkerError."""
+        if self._is_closed:
+            raise WorkerError("the loader was closed, or began another epoch, while this one was read: iterate again")
+        if self._num_workers:
+            require_own(self._owner)
         if self._here is not None:
             filled = self._here.take()
             if self._num_workers:
@@ -96,12 +105,14 @@ class Workers:
         return None
 
     def close(self) -> None:
-        """End the processes; a second call does nothing."""
+        """End the processes, unless they are those of the process that this one was forked from; once."""
+        self._is_closed = True
         if self._here is not None:
             self._here.close()
-        for member in self._members:
-            member.pipe.close()
-        end_processes([member.process for member in self._members])
+        if self._owner == this_process():
+            for member in self._members:
+                end_orders(member.pipe)
+            end_processes([member.process for member in self._members])
         self._here, self._members, self._teams = None, [], deque()
 
     def _start(self) -> deque[_Team]:
@@ -111,7 +122,7 @@ class Workers:
             ours, theirs = self._context.Pipe()
             job = Job(pickled=pickled, worker=worker, num_workers=self._num_workers, shape=self._shape)
             process = kind(target=work, args=(theirs, job), name=f"loader worker {worker}", daemon=True)
-            process.start()
+            start_process(process)
             self._members.append(_Member(process, ours))
             theirs.close()
         if isinstance(self._task, WorkerTask):
@@ -253,4 +264,9 @@ def _needs_main(task: Task) -> bool:
                 f"{name}={hook!r} cannot be sent to the loader's processes ({error}). Use a function defined in a "
                 "module, or an object of a class, in place of a lambda; or num_workers=0"
             ) from error
+    if found and not main_can_be_run_again():
+        raise ConfigError(
+            "keep or transform is of a program that is no file (a notebook, python -c, standard input), which workers "
+            "cannot run again. Put it into a module and import it; or use num_workers=0"
+        )
     return found

@@ -92,14 +92,16 @@ class ScanOptions:
 class Expectation:
     """What a shard is held against: labels in ``range(num_classes)``, and what manifest and index say of it.
 
-    ``unusable_manifests``: why some of the manifests beside it say nothing. ``gone``: shards that the manifests list
-    and the folder lacks. ``index``: the one beside it, or why that cannot be read. ``end_marker``: it must have one.
+    ``unusable_manifests``: why some beside it say nothing. ``gone``: shards that they list and the folder lacks.
+    ``splits``: (manifest, split) of those that list it, where the splits differ. ``index``: the one beside it, or why
+    that cannot be read. ``end_marker``: it must have one.
     """
 
     num_classes: int | None = None
     record: ShardRecord | None = None
     unusable_manifests: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
+    splits: tuple[tuple[str, str], ...] = ()
     index: ShardIndex | str | None = None
     end_marker: bool = True
 
@@ -220,9 +222,7 @@ def scan_shard(path: str, *, expected: Expectation = Expectation(), options: Sca
 
 
 def _too_much(scan: ShardScan, member: Member) -> ShardReadError:
-    reason = (
-        f"more than {scan.options.max_kept_bytes} bytes to remember of {len(scan.samples)} samples: reading stopped"
-    )
+    reason = f"more than {scan.options.max_kept_bytes} bytes to remember of {len(scan.samples)} keys: reading stopped"
     return ShardReadError(scan.shard, reason, rule="WDS016", offset=member.header_offset)
 
 

@@ -19,7 +19,7 @@ from shardkit.errors import counted, printable
 from shardkit.index.shard_index import Int64s
 from shardkit.keys import split_name
 from shardkit.locations import bare_url, is_url, local_path
-from shardkit.naming import dataset_named, split_named
+from shardkit.naming import dataset_named, missing_between, split_named
 
 __all__ = ["SetOptions", "check_together"]
 
@@ -78,6 +78,7 @@ def check_together(
         found += _sorted_by_class(members)
         found += _classes(members, samples, options=options)
         found += _uneven(members, options)
+        found += _gaps(members, there=[report.summary.shard for report in own])
     for number, one in enumerate(sets):
         for other in sets[number + 1 :]:
             splits = (_split(one), _split(other))
@@ -267,6 +268,18 @@ def _classes(members: Sequence[ShardReport], samples: _Samples, *, options: SetO
                 shard,
                 f"{len(missing)} of {counted(dataset.num_classes, 'class has/classes have')} no sample: {named}",
             )
+
+
+def _gaps(members: Sequence[ShardReport], *, there: Sequence[str]) -> Iterator[Finding]:
+    """Report what is missing in the numbers of shards that no manifest lists."""
+    if members[0].dataset is not None:
+        return
+    missing = missing_between([report.summary.shard for report in members], there=there)
+    if missing:
+        named = ", ".join(printable(os.path.basename(name)) for name in missing[:_NAMED])
+        more = ", ..." if len(missing) > _NAMED else ""
+        message = f"{counted(len(missing), 'shard is/shards are')} missing in the numbering: {named}{more}"
+        yield finding("WDS057", members[0].summary.shard, message)
 
 
 def _uneven(members: Sequence[ShardReport], options: SetOptions) -> Iterator[Finding]:

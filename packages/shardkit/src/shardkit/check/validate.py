@@ -17,7 +17,7 @@ from shardkit.check.marks import SampleMarks, mark_samples
 from shardkit.check.rules import Finding, check_scan, find_rule, finding
 from shardkit.check.scan import Expectation, ScanOptions, ShardScan, scan_shard
 from shardkit.errors import IndexFileError
-from shardkit.index.shard_index import ShardIndex, index_path_of, read_index
+from shardkit.index.shard_index import ShardIndex, index_path_of, read_index, shard_name
 from shardkit.locations import beside
 from shardkit.manifest import Manifest, ShardRecord, readable_manifests_in
 from shardkit.pictures import MAX_PIXELS
@@ -147,18 +147,17 @@ class _Expectations:
 
     def __init__(self, options: CheckOptions, manifests: Mapping[str, Manifest]) -> None:
         self._options = options
-        self._by_folder: dict[Path, dict[str, _Listed]] = {}
-        self._by_url: dict[str, _Listed] = {
-            beside(url, record.name): (url, manifest, record)
-            for url, manifest in manifests.items()
-            for record in manifest.shards
-        }
+        self._by_folder: dict[Path, dict[str, list[_Listed]]] = {}
+        self._by_url: dict[str, list[_Listed]] = {}
+        for url, manifest in manifests.items():
+            for record in manifest.shards:
+                self._by_url.setdefault(beside(url, record.name), []).append((url, manifest, record))
 
     def of(self, path: str) -> tuple[Expectation, Membership | None]:
         """Return what a shard is held against, and the dataset it belongs to."""
         options = self._options
         expectation = Expectation(num_classes=options.num_classes, end_marker=options.end_marker)
-        found = self._by_url.get(path)
+        listed = self._by_url.get(path, [])
         folder = Path(path).parent
         if options.against_manifest and path != "-" and folder.is_dir():
             if folder not in self._by_folder:
@@ -166,18 +165,27 @@ class _Expectations:
                 names = self._by_folder[folder]
                 gone = tuple(name for name in names if options.complete and not (folder / name).exists())
                 expectation = replace(expectation, unusable_manifests=unusable, gone=gone)
-            found = self._by_folder[folder].get(os.path.basename(path))
-        if found is None:
+            listed = self._by_folder[folder].get(os.path.basename(path), [])
+        if not listed:
             return expectation, None
-        place, manifest, record = found
-        num_classes = options.num_classes or len(manifest.classes) or None
-        return replace(expectation, record=record, num_classes=num_classes), Membership(
-            manifest=place, split=manifest.split, num_classes=len(manifest.classes), num_shards=len(manifest.shards)
+        place, manifest, record = listed[-1]
+        splits = tuple((shard_name(place), manifest.split) for place, manifest, _ in listed)
+        expectation = replace(
+            expectation,
+            record=record,
+            num_classes=options.num_classes or manifest.num_classes,
+            splits=splits if len({split for _, split in splits}) > 1 else (),
+        )
+        return expectation, Membership(
+            manifest=place, split=manifest.split, num_classes=manifest.num_classes or 0, num_shards=len(manifest.shards)
         )
 
 
-def _records_in(folder: Path) -> tuple[dict[str, _Listed], tuple[str, ...]]:
+def _records_in(folder: Path) -> tuple[dict[str, list[_Listed]], tuple[str, ...]]:
     """Return what the manifests in a folder say of each shard, and why some of them cannot be used."""
     manifests, unusable = readable_manifests_in(folder)
-    records = {shard.name: (str(path), manifest, shard) for path, manifest in manifests for shard in manifest.shards}
+    records: dict[str, list[_Listed]] = {}
+    for path, manifest in manifests:
+        for shard in manifest.shards:
+            records.setdefault(shard.name, []).append((str(path), manifest, shard))
     return records, unusable

@@ -26,7 +26,7 @@ from shardkit.index.listing import (
 )
 from shardkit.index.shard_index import shard_name
 from shardkit.index.table import TableWriter, table_writer
-from shardkit.manifest import read_manifest, write_manifest
+from shardkit.manifest import MANIFEST_SUFFIX, Manifest, read_manifest, write_manifest
 
 __all__ = ["Catalog", "CatalogOptions", "Export", "catalog_shards"]
 
@@ -39,7 +39,8 @@ class CatalogOptions:
 
     ``folder``: the folder for all of it but the table; None: beside the shards, in the one folder they share.
     ``manifest``: make one, of this ``prefix`` (None: what the shards' names have in common), ``classes`` (None: no
-    names) and ``split`` (None: train). ``table``: the Parquet file to write. ``write``: false reads and writes
+    names) and ``split`` (None: train). ``known``: manifests that list shards from elsewhere: one made here repeats what
+    they say. ``table``: the Parquet file to write. ``write``: false reads and writes
     nothing. ``check``: compare the checksums of all shards, also where size and time agree.
     """
 
@@ -48,6 +49,7 @@ class CatalogOptions:
     prefix: str | None = None
     classes: tuple[str, ...] | None = None
     split: str | None = None
+    known: tuple[Manifest, ...] = ()
     table: Path | None = None
     exports: frozenset[Export] = frozenset()
     check: bool = False
@@ -155,12 +157,18 @@ def _listing(locations: Sequence[str], options: CatalogOptions) -> ListingOption
             f"shards of {len(folders)} folders ({folders[0]}, {folders[1]}, ..) have no common manifest. Index each "
             "folder alone, all of them into one (--out DIR), or go without it (--no-manifest)"
         )
-    return ListingOptions(
+    listing = ListingOptions(
         folder=Path(folders[0]),
         prefix=options.prefix or common_prefix(locations),
         classes=options.classes,
         split=options.split,
     )
+    if len(options.known) != 1:
+        return listing
+    known = options.known[0]
+    if options.classes is None and known.classes:
+        listing = replace(listing, classes=known.classes, class_order=known.class_order)
+    return replace(listing, split=options.split or known.split)
 
 
 def _with_manifest(
@@ -169,6 +177,8 @@ def _with_manifest(
     """Return the catalog with its manifests: those that are there if they list all of it, else a new one."""
     if not options.asks_for_manifest and (standing := standing_manifests(catalog.shards, listing)):
         return replace(catalog, manifests=tuple(standing), findings=_keys_by_manifest(catalog.shards, standing))
+    if not options.asks_for_manifest and (copies := _copied(catalog, listing, written=written, options=options)):
+        return replace(catalog, manifests=copies)
     require_room([shard.shard for shard in catalog.shards], listing)
     manifest = list_shards(catalog.shards, listing)
     if options.write and not (listing.path.exists() and read_manifest(listing.path) == manifest):
@@ -176,6 +186,25 @@ def _with_manifest(
         written.append(listing.path)
     labelled = any(label >= 0 for shard in catalog.shards for label in shard.labels)
     return replace(catalog, manifests=(listing.path,), nameless=labelled and not manifest.classes)
+
+
+def _copied(
+    catalog: Catalog, listing: ListingOptions, *, written: list[Path], options: CatalogOptions
+) -> tuple[Path, ...]:
+    """Return the copies of the known manifests, where these list all the shards as they are; none where they do not."""
+    found = {(shard_name(s.shard), s.num_samples, s.num_bytes, s.checksum) for s in catalog.shards}
+    listed = {(r.name, r.num_samples, r.num_bytes, r.checksum) for m in options.known for r in m.shards}
+    if not options.known or found != listed:
+        return ()
+    paths = []
+    for manifest in options.known:
+        path = listing.folder / (manifest.name + MANIFEST_SUFFIX)
+        require_room([record.name for record in manifest.shards], replace(listing, prefix=manifest.name))
+        if options.write and not (path.exists() and read_manifest(path) == manifest):
+            write_manifest(manifest, path, replace=True)
+            written.append(path)
+        paths.append(path)
+    return tuple(paths)
 
 
 def _keys_by_manifest(shards: Sequence[IndexedShard], standing: Sequence[Path]) -> tuple[Finding, ...]:

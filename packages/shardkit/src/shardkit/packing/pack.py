@@ -222,6 +222,7 @@ def _finish(source: Source, tasks: Sequence[Task], *, config: PackConfig, finish
         options={**source.options, "fingerprint": source.fingerprint, **config.options},
         skipped=tuple(line for shard in finished for line in shard.unusable),
         kept=_added(shard.kept for shard in finished),
+        num_classes=source.num_classes,
     )
     write_manifest(manifest, config.manifest_path, replace=tasks[0].keep)
     for task in tasks:

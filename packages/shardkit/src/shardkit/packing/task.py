@@ -53,7 +53,7 @@ class Task:
 class Finished:
     """What became of a task: the shard, None where there is none, and the sources that could not be used.
 
-    ``kept``: the pictures that the transform left as they were, counted by reason.
+    ``kept``: the pictures that stay as they are though somebody may not expect it, counted by reason.
     """
 
     record: ShardRecord | None

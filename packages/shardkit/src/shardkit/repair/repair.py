@@ -151,7 +151,7 @@ def _repair(path: str, target: Path, *, config: RepairConfig) -> RepairReport:
     folder = target.parent
     if not config.dry_run:
         folder.mkdir(parents=True, exist_ok=True)
-    num_classes = config.num_classes or next((len(m.classes) for _, m in _manifests_of(path)), None) or None
+    num_classes = config.num_classes or next((m.num_classes for _, m in _manifests_of(path)), None)
     with ExitStack() as stack:
         plain, changes = _plain(path, folder=None if config.dry_run else folder, name=target.name, stack=stack)
         file = stack.enter_context(open(plain, "rb"))

@@ -1,14 +1,14 @@
-"""Class numbers -> class names, as the manifests beside shards have them."""
+"""How many classes shards have, and what they are called, as the manifests that list them say."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from shardkit.locations import is_command, is_url
-from shardkit.manifest import Manifest, readable_manifests_in
+from shardkit.locations import local_path
+from shardkit.manifest import Manifest, most_classes, readable_manifests_in
 
-__all__ = ["class_names"]
+__all__ = ["class_names", "num_classes_of"]
 
 
 def class_names(shards: Iterable[str], *, manifests: Iterable[Manifest] = ()) -> tuple[str, ...]:
@@ -18,16 +18,23 @@ def class_names(shards: Iterable[str], *, manifests: Iterable[Manifest] = ()) ->
 
     Returns: () where no manifest lists one, or two manifests differ: a wrong name would be worse than none.
     """
-    names_in: dict[Path, set[str]] = {}
-    for shard in shards:
-        if shard != "-" and not is_url(shard) and not is_command(shard):
-            names_in.setdefault(Path(shard).parent, set()).add(Path(shard).name)
-    found = {classes for folder, names in names_in.items() for classes in _classes_in(folder, names)}
-    found |= {manifest.classes for manifest in manifests if manifest.classes}
+    found = {manifest.classes for manifest in _listing(shards, manifests) if manifest.classes}
     return found.pop() if len(found) == 1 else ()
 
 
-def _classes_in(folder: Path, names: set[str]) -> list[tuple[str, ...]]:
-    """Return the class lists of the folder's manifests that list one of the names; damaged ones are WDS053's."""
-    manifests, _ = readable_manifests_in(folder)
-    return [m.classes for _, m in manifests if m.classes and any(shard.name in names for shard in m.shards)]
+def num_classes_of(shards: Iterable[str], *, manifests: Iterable[Manifest] = ()) -> int | None:
+    """Return how many classes they have by the same manifests, with names or without; None where one does not say."""
+    return most_classes(_listing(shards, manifests))
+
+
+def _listing(shards: Iterable[str], manifests: Iterable[Manifest]) -> list[Manifest]:
+    """Return the manifests that list one of the shards, and those given; damaged ones are WDS053's."""
+    names_in: dict[Path, set[str]] = {}
+    for shard in shards:
+        if (place := local_path(shard)) is not None:
+            names_in.setdefault(Path(place).parent, set()).add(Path(place).name)
+    found = list(manifests)
+    for folder, names in names_in.items():
+        beside, _ = readable_manifests_in(folder)
+        found += [manifest for _, manifest in beside if any(shard.name in names for shard in manifest.shards)]
+    return found

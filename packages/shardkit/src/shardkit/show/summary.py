@@ -106,7 +106,7 @@ def combined(summaries: Sequence[ShardSummary]) -> ShardSummary:
     lengths = [summary.num_bytes for summary in summaries if summary.num_bytes is not None]
     keys = (key for summary in summaries for key in summary.first_keys)
     return ShardSummary(
-        shard=f"{counted(len(summaries), 'shard')}",
+        shard=counted(len(summaries), "shard"),
         compressed=any(summary.compressed for summary in summaries),
         samples=sum(summary.samples for summary in summaries),
         whole=sum(summary.whole for summary in summaries),

@@ -24,6 +24,11 @@ class FakeSource:
         return tuple(f"fake{number:04d}" for number in range(self.pictures.num_classes))
 
     @property
+    def num_classes(self) -> int:
+        """As many as there are names."""
+        return len(self.classes)
+
+    @property
     def class_order(self) -> str:
         """By number, which the names hold."""
         return "by number"

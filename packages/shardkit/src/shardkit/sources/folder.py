@@ -39,6 +39,11 @@ class FolderSource:
     ignored: int
 
     @property
+    def num_classes(self) -> int:
+        """As many as there are names."""
+        return len(self.classes)
+
+    @property
     def options(self) -> Mapping[str, object]:
         """How the folder was read; not where it lies."""
         return {"source": "image-folder", "val_share": self.val_share}

@@ -59,6 +59,11 @@ class IlsvrcSource:
     tables: tuple[Path | None, Path | None] = (None, None)
 
     @property
+    def num_classes(self) -> int:
+        """As many as there are names."""
+        return len(self.classes)
+
+    @property
     def class_order(self) -> str:
         """By WordNet id."""
         return "by WordNet id, as text"

@@ -19,16 +19,20 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 # More digits than any label has, and few enough for int().
 _MAX_DIGITS = 18
-# Each class has a name in the manifest.
+# Each class may have a name in the manifest, and has a row in the model.
 _MAX_CLASSES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The class number of each row, NO_LABEL where it has none; the classes' names, and how their order was made."""
+    """The class number of each row, NO_LABEL where it has none; how many classes there are, and in which order.
+
+    ``classes``: their names; empty where the labels are numbers.
+    """
 
     numbers: Int64s
     classes: tuple[str, ...]
+    num_classes: int
     class_order: str
 
 
@@ -51,6 +55,7 @@ class LabelNumbers:
         Raises: PackError: no label at all, numbers that are not all whole, or more than 2**20 classes.
         """
         texts = list(self._texts)
+        classes: tuple[str, ...] = ()
         if not texts:
             raise PackError("no row has a label. Name the column that holds it (--label-column)")
         if all(_INTEGER.fullmatch(text) for text in texts):
@@ -60,7 +65,8 @@ class LabelNumbers:
                 largest = max(values) if values else f"{longest[:_MAX_DIGITS]}.."
                 raise PackError(f"label {largest}: at most {_MAX_CLASSES - 1}. Number the classes from 0")
             numbers = np.array([value if value >= 0 else NO_LABEL for value in values], np.int64)
-            classes = tuple(str(number) for number in range(max(values) + 1))
+            # Numbers as names would make two sets differ where just their highest labels do.
+            num_classes = max(values) + 1
             order = "by number, as the table has them"
         elif all(_NUMBER.fullmatch(text) for text in texts):
             # As text, 10.0 would come before 2.0.
@@ -73,10 +79,10 @@ class LabelNumbers:
                 raise PackError(
                     f"{counted(len(texts), 'class/classes')}, such as {printable(texts[0])}: at most {_MAX_CLASSES}"
                 )
-            classes = tuple(sorted(texts))
+            classes, num_classes = tuple(sorted(texts)), len(texts)
             place = {text: number for number, text in enumerate(classes)}
             numbers = np.array([place[text] for text in texts], np.int64)
             order = "by name, as text"
         # The row without a label looks up the last entry.
         lookup = np.append(numbers, NO_LABEL)
-        return Labels(lookup[np.asarray(provisional, np.int64)], classes, order)
+        return Labels(lookup[np.asarray(provisional, np.int64)], classes, num_classes, order)

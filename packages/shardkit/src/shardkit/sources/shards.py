@@ -22,7 +22,7 @@ from shardkit.errors import PackError, ShardReadError, SourceError, counted
 from shardkit.keys import LABEL_EXTENSION
 from shardkit.labels import parse_label
 from shardkit.locations import is_url
-from shardkit.manifest import Manifest, ShardRecord, dataset_digest, manifests_in
+from shardkit.manifest import Manifest, ShardRecord, dataset_digest, manifests_in, most_classes
 from shardkit.processes import map_in_order
 from shardkit.seeded import seeded_permutation
 from shardkit.sources.rows import Rows, ShardInput, join_rows, load_rows, repeated_key
@@ -52,6 +52,7 @@ class ShardsSource:
     selection: Selection
     relabelling: Relabelling | None
     classes: tuple[str, ...]
+    num_classes: int | None
     class_order: str
     shuffled: bool
     split: str
@@ -248,6 +249,7 @@ def _choose(
         selection=selection,
         relabelling=relabelling,
         classes=classes,
+        num_classes=len(classes) or (most_classes(found) if relabelling is None and None not in manifests else None),
         class_order=class_order,
         shuffled=selection.shuffle or (one is not None and one.shuffled),
         split=split or (splits[0] if splits else "train"),

@@ -31,6 +31,10 @@ class Source(Protocol):
         """The names of the classes, in the order of their numbers; empty where nobody knows them."""
 
     @property
+    def num_classes(self) -> int | None:
+        """How many there are, with names or without; None where nobody knows."""
+
+    @property
     def class_order(self) -> str:
         """How that order was made, in words."""
 

@@ -54,6 +54,7 @@ class TableSource:
     problems: Mapping[int, str]
     order: Int64s
     classes: tuple[str, ...]
+    num_classes: int
     class_order: str
     shuffled: bool
     split: str
@@ -240,6 +241,7 @@ class _Listing:
             problems=self._problems,
             order=np.empty(0, np.int64),
             classes=labels.classes,
+            num_classes=labels.num_classes,
             class_order=labels.class_order,
             shuffled=False,
             split="train",
@@ -276,7 +278,8 @@ def _chosen(source: TableSource, *, split: str, seed: int, val_share: float) -> 
     is_val = np.zeros(len(usable), bool)
     for label in np.unique(source.labels[usable]).tolist():
         rows = np.flatnonzero(usable & (source.labels == label))
-        order = seeded_permutation(len(rows), key=(seed, "split", source.classes[label]))
+        name = source.classes[label] if source.classes else str(label)
+        order = seeded_permutation(len(rows), key=(seed, "split", name))
         is_val[rows[order[: round(val_share * len(rows))]]] = True
     return np.flatnonzero(is_val if split == "val" else ~is_val)
 

@@ -9,7 +9,7 @@ from shardkit.check.rules.rule import Check, Hit, declare, rule
 from shardkit.check.scan import SampleScan, ShardScan
 from shardkit.errors import PictureError
 from shardkit.keys import picture_extension
-from shardkit.pictures import PictureFacts
+from shardkit.pictures import PictureFacts, is_other_format
 
 __all__: list[str] = []
 
@@ -76,18 +76,9 @@ def _picture_note(text: Callable[[list[PictureFacts]], str], *, having: Callable
     return check
 
 
-_EXTENSION_FORMATS = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG", "webp": "WEBP", "gif": "GIF", "bmp": "BMP"}
-
-
 def _count_formats(pictures: list[PictureFacts]) -> str:
     counts = Counter(facts.format for facts in pictures)
     return "contents of another format than the name says: " + ", ".join(f"{f}: {n}" for f, n in sorted(counts.items()))
-
-
-def _has_other_format(facts: PictureFacts, extension: str) -> bool:
-    # An MPO is a JPEG with more pictures behind it, as some cameras write.
-    named = _EXTENSION_FORMATS.get(extension)
-    return named is not None and facts.format != named and not (named == "JPEG" and facts.format == "MPO")
 
 
 declare(
@@ -97,7 +88,7 @@ declare(
     effect="A decoder that goes by the name fails.",
     remedy="Nothing to do: formats are told by content here",
     explanation="ImageNet itself has a PNG named JPEG. Formats are told by the first bytes.",
-    check=_picture_note(_count_formats, having=_has_other_format),
+    check=_picture_note(_count_formats, having=lambda facts, extension: is_other_format(facts.format, extension)),
 )
 declare(
     "WDS044",

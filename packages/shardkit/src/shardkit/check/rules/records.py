@@ -97,6 +97,19 @@ def shard_gone(scan: ShardScan) -> Iterator[Hit]:
         )
 
 
+@rule(
+    "WDS071",
+    "error",
+    effect="A set is trained on and validated on: the accuracy is too high.",
+    remedy="Take the shard out of one of the manifests, or remove the wrong one",
+    explanation="Two manifests list the shard, and name different splits.",
+)
+def in_two_splits(scan: ShardScan) -> Iterator[Hit]:
+    """Manifests of different splits list the shard."""
+    if scan.expected.splits:
+        yield Hit(", ".join(f"in {printable(place)} for {printable(split)}" for place, split in scan.expected.splits))
+
+
 def _difference(scan: ShardScan, index: ShardIndex) -> str | None:
     """Return the first thing in which the index differs from the shard, None where it fits."""
     if scan.num_bytes is not None and scan.num_bytes != index.num_bytes:

@@ -1,4 +1,4 @@
-"""Rules on several shards together; ``together`` reports them. WDS052 and WDS055 to WDS059."""
+"""Rules on several shards together; ``together`` reports them. WDS035, WDS052 and WDS055 to WDS059."""
 
 from __future__ import annotations
 
@@ -42,6 +42,15 @@ declare(
     remedy="Drop one of the two",
     explanation="Two samples of one set hold the same picture, byte by byte, with the same label. ImageNet itself has "
     "some.",
+)
+declare(
+    "WDS057",
+    "note",
+    title="There is a gap in the numbers of the shards.",
+    effect="A folder or a glob passes over a missing shard in silence: its samples are never seen.",
+    remedy="Fetch what is missing; a manifest says which shards there should be (wds index)",
+    explanation="The names of shards that no manifest lists differ in one number, and some between the first and the "
+    "last are not there. What follows the last is not known. Told where no more are missing than there are.",
 )
 declare(
     "WDS058",
