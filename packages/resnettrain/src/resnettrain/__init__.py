@@ -52,14 +52,6 @@ from resnettrain.progress import (
 )
 from resnettrain.rank import Rank
 from resnettrain.recipes import DEFAULT_RECIPE, RECIPES, Published, Recipe, recipe
-from resnettrain.report import (
-    ClassReport,
-    RunRecord,
-    read_class_report,
-    read_run,
-    report_document,
-    report_page,
-)
 from resnettrain.schedule import Schedule, lr_at, make_schedule, resolution_at
 from resnettrain.settings import from_toml, read_toml, resolve_config, to_mapping, to_toml, with_overrides, with_values
 from resnettrain.verdict import Judgement, verdict
@@ -72,6 +64,14 @@ if TYPE_CHECKING:
     from resnettrain.metrics import ClassFigures
     from resnettrain.model import build_model, flops_per_image, model_names
     from resnettrain.predict import Answer, Picture, Predictor, Unreadable, pictures_in_files, pictures_in_shards
+    from resnettrain.report import (
+        ClassReport,
+        RunRecord,
+        read_class_report,
+        read_run,
+        report_document,
+        report_page,
+    )
     from resnettrain.runlog import new_run_dir, read_metrics
     from resnettrain.state import config_of, resume_config
     from resnettrain.trainer import TrainResult, train
@@ -176,6 +176,7 @@ __all__ = [
 _HEAVY = {
     "Answer": "predict",
     "ClassFigures": "metrics",
+    "ClassReport": "report",
     "EvalResult": "evaluate",
     "Exported": "export",
     "Figures": "evaluate",
@@ -183,6 +184,7 @@ _HEAVY = {
     "LrRange": "lr_find",
     "Picture": "predict",
     "Predictor": "predict",
+    "RunRecord": "report",
     "TrainResult": "trainer",
     "TrainedModel": "weights",
     "Unreadable": "predict",
@@ -202,7 +204,11 @@ _HEAVY = {
     "pictures_in_files": "predict",
     "pictures_in_shards": "predict",
     "read_checkpoint": "checkpoint",
+    "read_class_report": "report",
     "read_metrics": "runlog",
+    "read_run": "report",
+    "report_document": "report",
+    "report_page": "report",
     "resume_config": "state",
     "suggested_lr": "lr_find",
     "train": "trainer",
