@@ -30,7 +30,7 @@ VIEWS: dict[str, Callable[[Uint8s], object]] = {
     "a tensor": torch.from_numpy,
     "rows of a tensor": lambda images: torch.from_numpy(images[:5])[3:5].permute(0, 3, 1, 2),
     "an array of a tensor": lambda images: torch.from_numpy(images).flatten().numpy()[9:],
-    "a memoryview": lambda images: memoryview(images)[3:],
+    "a memoryview": lambda images: images.data[3:],
 }
 
 
