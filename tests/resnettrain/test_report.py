@@ -1,31 +1,16 @@
 from __future__ import annotations
 
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from resnettrain import ReportError, read_class_report, read_run, report_document, report_page, resolve_config, to_toml
-from tests.helpers.browser import CHROMIUM, browse
+from tests.helpers.browser import CHROMIUM, Elements, browse
 from tests.helpers.http_server import serve
 
 HOSTILE = "<script>document.title='OWNED'</script><img src='http:&#47;&#47;leak.test'>\"'"
-
-
-class Elements(HTMLParser):
-    """The elements of a page, and the addresses in them."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.addresses: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
 
 
 def write_run(folder: Path, *overrides: str, epochs: int = 3, val: bool = True, ended: bool = True) -> Path:

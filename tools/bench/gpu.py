@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.paired import machine
+from bench.peers.task import MEAN, STD
 from shardkit import FakeImageNet, FakeSource, PackConfig, pack, parse_shard_size, plan_shards
 
 __all__ = ["Figures", "main", "measure"]
 
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _NUM_CLASSES = 1000
 _NUM_SHARDS = 32
 # Batches in front of a window: more than the loader keeps ready, and the first steps of a model are its slowest.
@@ -136,8 +136,8 @@ def _training_step(plan: Plan) -> Callable[[Any, Any], None]:
     model = model.to(device=device, memory_format=torch.channels_last).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     loss_of = torch.nn.CrossEntropyLoss()
-    shift = torch.tensor(_MEAN, device=device).mul(255)
-    scale = torch.tensor(_STD, device=device).mul(255).reciprocal()
+    shift = torch.tensor(MEAN, device=device).mul(255)
+    scale = torch.tensor(STD, device=device).mul(255).reciprocal()
     run = torch.compile(model) if plan.compiled else model
 
     def step(images: Any, labels: Any) -> None:

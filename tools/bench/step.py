@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 from bench.paired import machine
+from bench.peers.task import MEAN, STD
 from bench.shard_tools import make_data
 from resnettrain import Event, TrainConfig, TrainReport, build_model, resolve_config, train
 from resnettrain.feed import DeviceBatch
@@ -33,7 +34,6 @@ __all__ = ["main"]
 _CLASSES = 100
 # Updates of a run that its workers' start is in.
 _STARTING = 3
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def main(arguments: list[str]) -> None:
@@ -96,7 +96,7 @@ def _plain_step(config: TrainConfig) -> Callable[[DeviceBatch], None]:
     """Return the loop that anyone would write: normalize, forward, loss, backward, step."""
     model = _model(config)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, nesterov=True, fused=True)
-    mean, std = (torch.tensor(values).mul(255) for values in (_MEAN, _STD))
+    mean, std = (torch.tensor(values).mul(255) for values in (MEAN, STD))
 
     def step(batch: DeviceBatch) -> None:
         images = batch.images.float().sub_(mean).div_(std).permute(0, 3, 1, 2).contiguous()

@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +10,13 @@ import pytest
 from PIL import Image
 
 from shardkit import CheckOptions, TileOptions, check_shards, check_together, html_report, tiles_of
-from tests.helpers.browser import CHROMIUM, browse
+from tests.helpers.browser import CHROMIUM, Elements, browse
 from tests.helpers.http_server import serve
 from tests.helpers.pictures import cut_jpeg
 from tests.helpers.shards import jpeg_bytes, sample_members, write_samples, write_shard
 
 HOSTILE = "<script>document.title='OWNED'</script><img src='http:&#47;&#47;leak.test'>\"'\x1b[31m"
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-
-
-class Elements(HTMLParser):
-    """The elements of a page, and the addresses in them."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.addresses: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
 
 
 def page_of(*paths: Path, classes: tuple[str, ...] = (), title: str = "shards") -> str:

@@ -162,7 +162,7 @@ def _refusal(url: str, error: Exception) -> RemoteError | None:
         return RemoteError(url, "no such file", status=404)
     if isinstance(error, PermissionError):
         return RemoteError(url, f"access denied ({mask_urls(_line(error))})", status=403)
-    # A store that cannot do what was asked of it says NotImplementedError, as fsspec's do.
+    # What fsspec's stores raise for a request that asking again will not mend; the second is for what one never does.
     if isinstance(error, IsADirectoryError | NotImplementedError | ValueError | TypeError) or _is_final(error):
         return RemoteError(url, _in_words(error))
     return None
