@@ -22,6 +22,7 @@ from resnettrain import (
 )
 from resnettrain.checkpoint import (
     CheckpointWriter,
+    SaveClock,
     checkpoint_path,
     remove_unfinished,
     rotate,
@@ -227,3 +228,14 @@ def test_a_save_that_fails_beside_the_loop_is_an_error_at_the_next_call(tmp_path
     with pytest.raises(CheckpointError, match=r"samples-00000000000002\.pt: could not be written"):
         call_until_it_fails()
     writer.wait()
+
+
+def test_a_checkpoint_is_due_so_many_minutes_after_the_last_one_and_with_0_never() -> None:
+    seconds = 100.0
+    clock, never = (SaveClock(every_minutes=minutes, clock=lambda: seconds) for minutes in (2.0, 0.0))
+    found = []
+    for seconds in (219.0, 220.0, 221.0):
+        found.append((clock.is_due(), never.is_due()))
+    assert found == [(False, False), (True, False), (True, False)]
+    clock.restart()
+    assert not clock.is_due()

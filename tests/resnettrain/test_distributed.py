@@ -84,9 +84,10 @@ def without_norms(content: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def pair(train_set: PictureSet, val_set: PictureSet, tmp_path_factory: pytest.TempPathFactory) -> list[TrainResult]:
-    """Two epochs of two ranks with 8 samples each, as each of them saw it."""
+    """Two epochs of two ranks with 8 samples each, as each of them saw it; a checkpoint is always due."""
     folder = tmp_path_factory.mktemp("pair")
-    config = tiny_config(train_set, folder / "run", val=val_set, data__batch_size=8)
+    due = {"checkpoint__every_minutes": 1e-9, "checkpoint__keep": 99}
+    config = tiny_config(train_set, folder / "run", val=val_set, data__batch_size=8, **due)
     found = run_ranks(trained, with_overrides(config, LEARNING), world_size=2, folder=folder)
     assert all(isinstance(result, TrainResult) for result in found), found
     return found
@@ -112,6 +113,14 @@ def test_the_statistics_of_normalization_in_a_checkpoint_are_the_mean_of_the_ran
     assert not torch.equal(norms[0], norms[1])
     common = [value for part in ("model", "ema") for key, value in content[part].items() if "running" in key]
     assert torch.equal(torch.cat(common).flatten(), norms.to(torch.float64).mean(dim=0).float())
+
+
+def test_a_checkpoint_that_the_clock_of_the_first_rank_asks_for_is_made_by_all_at_one_step(
+    pair: list[TrainResult],
+) -> None:
+    """Asked for at one boundary of steps, agreed on at the next; at the end of an epoch there is one anyway."""
+    saved = [read_checkpoint(path)["progress"]["samples"] for path in list_checkpoints(pair[0].run_dir)]
+    assert saved[:4] == [16, 48, 80, 96]
 
 
 def test_all_ranks_report_the_same_and_the_first_alone_writes(pair: list[TrainResult]) -> None:

@@ -167,18 +167,21 @@ class DistributedConfig:
 class CheckpointConfig:
     """When a checkpoint is written, and how many of the newest are kept; the best one is kept beside them.
 
-    One is always written at the end, and one after a validation that is the best so far. `background` writes them in a
-    thread, while the training goes on.
+    One is always written at the end, and one after a validation that is the best so far. So many minutes after the last
+    one (`every_minutes`; 0: never) another is written between two steps, so that a kill costs no more work than that.
+    `background` writes them in a thread, while the training goes on.
     """
 
     every_epochs: int = 1
     every_updates: int | None = None
+    every_minutes: float = 15.0
     keep: int = 3
     background: bool = True
 
     def __post_init__(self) -> None:
         at_least("checkpoint.every_epochs", self.every_epochs, low=1)
         at_least("checkpoint.keep", self.keep, low=1)
+        within("checkpoint.every_minutes", self.every_minutes, low=0.0, high=math.inf)
         if self.every_updates is not None:
             at_least("checkpoint.every_updates", self.every_updates, low=1)
 

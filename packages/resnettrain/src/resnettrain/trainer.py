@@ -171,12 +171,12 @@ def _asked_ending(asked: int) -> _Ending:
 
 def _save_is_due(run: Run) -> bool:
     every = run.config.checkpoint.every_updates
-    return every is not None and run.state.updates % every == 0
+    return run.save_is_due or (every is not None and run.state.updates % every == 0)
 
 
 def _epoch_save_is_due(run: Run) -> bool:
     epoch = run.state.epoch
-    return epoch % run.config.checkpoint.every_epochs == 0 or epoch == run.config.schedule.epochs
+    return run.save_is_due or epoch % run.config.checkpoint.every_epochs == 0 or epoch == run.config.schedule.epochs
 
 
 def _close_epoch(run: Run, *, ending: _Ending | None) -> tuple[_Ending | None, bool]:
