@@ -231,11 +231,9 @@ def test_a_save_that_fails_beside_the_loop_is_an_error_at_the_next_call(tmp_path
 
 
 def test_a_checkpoint_is_due_so_many_minutes_after_the_last_one_and_with_0_never() -> None:
-    seconds = 100.0
-    clock, never = (SaveClock(every_minutes=minutes, clock=lambda: seconds) for minutes in (2.0, 0.0))
-    found = []
-    for seconds in (219.0, 220.0, 221.0):
-        found.append((clock.is_due(), never.is_due()))
-    assert found == [(False, False), (True, False), (True, False)]
+    times = [100.0, 219.0, 220.0, 500.0, 619.0, 620.0]
+    clock = SaveClock(every_minutes=2.0, clock=lambda: times.pop(0))
+    found = [clock.is_due(), clock.is_due()]
     clock.restart()
-    assert not clock.is_due()
+    assert [*found, clock.is_due(), clock.is_due()] == [False, True, False, True]
+    assert not SaveClock(every_minutes=0.0, clock=iter((0.0, 1e9)).__next__).is_due()

@@ -18,7 +18,7 @@ from wds.run_view import RunView
 from wds.text import counted, masked
 
 if TYPE_CHECKING:
-    from resnettrain import ClassFigures, EvalResult, TrainConfig, TrainResult
+    from resnettrain import ClassFigures, EvalResult, Rank, TrainConfig, TrainResult
 
 __all__ = ["evaluate", "train"]
 
@@ -72,6 +72,7 @@ def train(
     given = locals()
     if not dry_run:
         launch_ranks(nproc)
+    place = this_rank()
     from resnettrain import ConfigError, resolve_config
 
     flags = opt.settings_by_flag(given)
@@ -82,7 +83,7 @@ def train(
     settings = resolve_config(recipe_name=recipe, file=config, overrides=overrides or (), flags=flags, base=base)
     if batch_size is not None and settings.data.global_batch_size is not None:
         raise ConfigError("--batch-size: data.global_batch_size is given too, and says what it is. Give one of them")
-    act = _show if dry_run else partial(_run, resume=resume)
+    act = _show if dry_run else partial(_run, resume=resume, place=place)
     act(settings, as_json=as_json)
 
 
@@ -104,6 +105,7 @@ def evaluate(
 ) -> None:
     """Evaluate a checkpoint on shards, every sample exactly once; on the run's own validation set without --urls."""
     launch_ranks(nproc)
+    place = this_rank()
     from resnettrain import ConfigError, resolve_config
 
     flags = {
@@ -124,7 +126,6 @@ def evaluate(
     expand_existing(named, on_error=settings.data.on_error)
     from resnettrain import evaluate_checkpoint
 
-    place = this_rank()
     view = RunView(quiet=as_json)
     try:
         result = evaluate_checkpoint(checkpoint, named, overrides=settings, progress=view, place=place)
@@ -173,7 +174,7 @@ def _show(settings: TrainConfig, *, as_json: bool) -> None:
         print_line(to_toml(settings).rstrip())
 
 
-def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
+def _run(settings: TrainConfig, *, resume: Path | None, place: Rank, as_json: bool) -> None:
     """Train, show how it goes, say how it ended, and exit with 128 + signal where a signal ended it."""
     import resnettrain
 
@@ -183,7 +184,6 @@ def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
     for named in filter(None, (settings.data.urls, settings.data.val_urls)):
         expand_existing(named, on_error=settings.data.on_error)
     by_source = settings.data.pipeline == "source"
-    place = this_rank()
     view = RunView(source_format=by_source and not as_json, quiet=as_json)
     try:
         start: Path | Literal["auto"] | None = "auto" if resume == _AUTO else resume

@@ -96,8 +96,9 @@ class Run:
         return SAVE if self.ranks.is_first and self.save_clock.is_due() else None
 
     def poll(self) -> int | None:
-        """Return the signal or TIME_IS_UP that all ranks heed at this boundary of steps, or None; note a due checkpoint.
+        """Return the signal or TIME_IS_UP that all ranks heed at this boundary of steps, or None.
 
+        That a checkpoint is due is noted in `save_is_due`.
         Raises: NonFiniteLossError, as `require_finite`. CheckpointError: one could not be written meanwhile.
         """
         self.tell_written()
