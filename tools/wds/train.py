@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+import dataclasses
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,7 +13,7 @@ from wds import train_options as opt
 from wds.console import AsJson, print_json, print_line, print_note
 from wds.patterns import expand_existing, without_stdin
 from wds.ranks import launch_ranks, this_rank
-from wds.report import print_verdict
+from wds.report import OnExists, print_verdict, require_writable
 from wds.run_view import RunView
 from wds.text import counted, masked
 
@@ -100,6 +100,8 @@ def evaluate(
     device: opt.Device = None,
     flip: opt.Flip = None,
     per_class: opt.PerClass = None,
+    confusion: opt.Confusion = None,
+    on_exists: OnExists = "fail",
     nproc: opt.NumRanks = None,
     as_json: AsJson = False,
 ) -> None:
@@ -108,6 +110,8 @@ def evaluate(
     place = this_rank()
     from resnettrain import ConfigError, resolve_config
 
+    of_run = _settings_in(checkpoint)
+    listed = of_run.eval.classes if per_class is None else per_class
     flags = {
         "data.batch_size": batch_size,
         "data.num_workers": workers,
@@ -116,14 +120,16 @@ def evaluate(
         "data.allow_commands": allow_commands,
         "data.on_error": on_error,
         "eval.flip": flip,
-        "eval.classes": per_class,
+        "eval.classes": listed or confusion is not None,
         "runtime.device": device,
     }
-    settings = resolve_config(base=_settings_in(checkpoint), flags=flags)
+    settings = resolve_config(base=of_run, flags=flags)
     named = without_stdin([*(urls or []), *(patterns or [])]) or list(settings.data.val_urls)
     if not named:
         raise ConfigError(f"{checkpoint}: the run had no validation shards. Give --urls PATTERN.")
     expand_existing(named, on_error=settings.data.on_error)
+    if confusion is not None:
+        require_writable(confusion, suffix=".png", replace=on_exists == "overwrite")
     from resnettrain import evaluate_checkpoint
 
     view = RunView(quiet=as_json)
@@ -133,10 +139,21 @@ def evaluate(
         view.close()
     if not place.is_first:
         return
+    shown = result if listed else dataclasses.replace(result, classes=None)
     if as_json:
-        print_json({"checkpoint": str(checkpoint), "urls": [masked(url) for url in named], **_figures(result)})
+        print_json({"checkpoint": str(checkpoint), "urls": [masked(url) for url in named], **_figures(shown)})
     else:
-        _print_figures(result)
+        _print_figures(shown)
+    if confusion is not None and result.classes is not None:
+        _draw(result.classes, confusion, replace=on_exists == "overwrite")
+
+
+def _draw(classes: ClassFigures, path: Path, *, replace: bool) -> None:
+    from resnettrain import confusion_picture
+    from shardkit import write_atomically
+
+    write_atomically(path, confusion_picture(classes), replace=replace)
+    print_note(f"wrote {path}")
 
 
 def _settings_of(resume: Path | None, *, run_dir: Path | None) -> TrainConfig | None:
@@ -161,7 +178,7 @@ def _settings_in(checkpoint: Path) -> TrainConfig:
     from resnettrain import resume_config
 
     settings = resume_config(checkpoint)
-    return replace(settings, data=replace(settings.data, allow_commands=False))
+    return dataclasses.replace(settings, data=dataclasses.replace(settings.data, allow_commands=False))
 
 
 def _show(settings: TrainConfig, *, as_json: bool) -> None:
@@ -209,7 +226,7 @@ def _print_ending(result: TrainResult, *, as_json: bool) -> None:
         confusion=None if classes is None else classes.confusion.tolist(),
     )
     if as_json:
-        print_json({**_as_document(result), "verdict": [asdict(one) for one in judged]})
+        print_json({**_as_document(result), "verdict": [dataclasses.asdict(one) for one in judged]})
         return
     _print_result(result)
     print_verdict(judged)

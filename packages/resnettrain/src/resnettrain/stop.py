@@ -20,7 +20,7 @@ __all__ = ["LOOK", "SAVE", "TIME_IS_UP", "Agreement", "StopRequest"]
 
 log = logging.getLogger(__name__)
 
-# What a rank may ask the others for beside a signal's number: the larger one is heeded first. What ends a run saves too.
+# What a rank may ask the others for beside a signal's number. The larger one is heeded; whatever ends a run saves.
 SAVE, TIME_IS_UP, LOOK = -2, -1, 1000
 _NOTHING = -3
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
