@@ -233,11 +233,11 @@ def _print_ending(result: TrainResult, *, as_json: bool) -> None:
 
 
 def _print_result(result: TrainResult) -> None:
-    waited = result.wait_s / max(result.seconds - result.val_s - result.save_s, 1e-9)
     print_line(
         f"{result.outcome}: {counted(result.samples, 'sample')}, {counted(result.updates, 'update')} in "
         f"{result.seconds:.1f} s, "
-        f"{result.images_per_s:.1f} images/s, {waited:.0%} waiting for data"
+        f"{result.images_per_s:.1f} images/s, {result.wait_share:.0%} waiting for data "
+        f"({result.compute_images_per_s:.1f} images/s without)"
     )
     if result.loss is not None and result.top1 is not None:
         print_line(f"train: loss {result.loss:.4f}, top-1 {result.top1:.4f} over the last steps")
@@ -266,6 +266,7 @@ def _as_document(result: TrainResult) -> dict[str, object]:
         "skipped": dict(result.skipped),
         "seconds": result.seconds,
         "images_per_s": result.images_per_s,
+        "compute_images_per_s": result.compute_images_per_s,
         "wait_s": result.wait_s,
     }
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from resnettrain.config_checks import at_least, within
+from resnettrain.config_checks import at_least, positive, within
 from resnettrain.config_learning import (
     AugmentConfig,
     EmaConfig,
@@ -191,7 +191,8 @@ class LogConfig:
     """When a report is made: every `every_s` seconds, once more than `min_steps` losses are there.
 
     A report is the mean of the last `window_steps` steps. `at_epoch_end` adds one at the end of each epoch.
-    `tensorboard`: they are written as events too.
+    `tensorboard`: they are written as events too. `peak_tflops`: what one device computes at most, in 1e12 operations a
+    second, for the share of it that the run makes use of (MFU); None: that of devices known here.
     """
 
     every_s: float = 5.0
@@ -199,9 +200,12 @@ class LogConfig:
     min_steps: int = 0
     at_epoch_end: bool = True
     tensorboard: bool = False
+    peak_tflops: float | None = None
 
     def __post_init__(self) -> None:
         within("log.every_s", self.every_s, low=0.0, high=math.inf)
+        if self.peak_tflops is not None:
+            positive("log.peak_tflops", self.peak_tflops)
         at_least("log.window_steps", self.window_steps, low=1)
         at_least("log.min_steps", self.min_steps, low=0)
 

@@ -33,6 +33,7 @@ from resnettrain.state import (
 )
 from resnettrain.step import TrainStep
 from resnettrain.stop import LOOK, SAVE, TIME_IS_UP, Agreement, StopRequest
+from resnettrain.utilization import Utilization
 
 __all__ = ["Run"]
 
@@ -61,6 +62,7 @@ class Run:
     agreement: Agreement
     writer: CheckpointWriter
     save_clock: SaveClock
+    utilization: Utilization
     last_checkpoint: Path | None
     val: EvalResult | None = None
     val_s: float = 0.0

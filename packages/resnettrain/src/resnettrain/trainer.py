@@ -25,11 +25,11 @@ from resnettrain.norm_stats import averaged
 from resnettrain.numerics import Numerics, global_switches
 from resnettrain.opening import open_run
 from resnettrain.profile import Profiler
-from resnettrain.progress import Progress, RunEnded, TrainReport, ValReport, silent
+from resnettrain.progress import Progress, RunEnded, TrainReport, ValReport, silent, without_waiting
 from resnettrain.rank import Rank
 from resnettrain.resume import Resume
 from resnettrain.run import Run
-from resnettrain.schedule import lr_at
+from resnettrain.schedule import lr_at, resolution_at
 from resnettrain.stop import TIME_IS_UP, StopRequest
 
 __all__ = ["Outcome", "TrainResult", "train"]
@@ -67,6 +67,16 @@ class TrainResult:
     val_s: float
     save_s: float
     images_per_s: float
+
+    @property
+    def wait_share(self) -> float:
+        """Return the part of the training time that went to waiting for data."""
+        return min(1.0, self.wait_s / max(self.seconds - self.val_s - self.save_s, 1e-9))
+
+    @property
+    def compute_images_per_s(self) -> float:
+        """Return how many images a second there would have been without that."""
+        return without_waiting(self.images_per_s, wait_share=self.wait_share)
 
 
 def train(
@@ -257,6 +267,7 @@ def _report(run: Run, *, lr: float) -> None:
         wait_share=wait_share,
         eta_s=left / images_per_s if left is not None and images_per_s > 0 else None,
         memory_bytes=torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
+        mfu=run.utilization.share(images_per_s, image_size=resolution_at(state.epoch, config=run.config)),
     )
     state.reported = state.samples
     run.log.write("train", _lasting(report))
@@ -265,7 +276,8 @@ def _report(run: Run, *, lr: float) -> None:
 
 def _lasting(report: TrainReport) -> dict[str, object]:
     """Return what is recorded of a report: what will still be of use, and what is known."""
-    return {name: figure for name, figure in asdict(report).items() if name != "eta_s" and figure is not None}
+    figures = {**asdict(report), "compute_images_per_s": report.compute_images_per_s}
+    return {name: figure for name, figure in figures.items() if name != "eta_s" and figure is not None}
 
 
 def _weighed(run: Run) -> dict[str, nn.Module]:
@@ -343,7 +355,8 @@ def _end(run: Run, outcome: Outcome, *, number: int | None, seconds: float) -> T
             "loss": loss,
             "top1": top1,
             "images_per_s": result.images_per_s,
-            "wait_share": min(1.0, result.wait_s / training_s),
+            "compute_images_per_s": result.compute_images_per_s,
+            "wait_share": result.wait_share,
             "skipped": sum(result.skipped.values()),
             "seconds": seconds,
         },
