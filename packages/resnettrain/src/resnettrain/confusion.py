@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
@@ -80,14 +81,15 @@ def _labels(figures: ClassFigures) -> list[tuple[int, str]]:
             for number, text in enumerate(words)]  # fmt: skip
 
 
-def _colours(confusion_KK: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def _colours(confusion_KK: Tensor) -> npt.NDArray[np.uint8]:
     """Return uint8 (K, K, 3): the paper's colour for nothing, the full one for a whole row."""
     counts_KK = confusion_KK.numpy().astype(np.float64)
     shares_KK = counts_KK / np.maximum(counts_KK.sum(axis=1, keepdims=True), 1)
     inks_KK3 = np.where(np.eye(len(counts_KK), dtype=bool)[..., None], _RIGHT, _WRONG)
     # The root: among a thousand classes an error of a few per cent is still seen.
-    mixed_KK3 = _PAPER + np.sqrt(shares_KK)[..., None] * (inks_KK3 - np.array(_PAPER))
-    return np.round(mixed_KK3).astype(np.uint8)
+    mixed_KK3 = np.array(_PAPER) + np.sqrt(shares_KK)[..., None] * (inks_KK3 - np.array(_PAPER))
+    colours_KK3: npt.NDArray[np.uint8] = np.rint(mixed_KK3).astype(np.uint8)
+    return colours_KK3
 
 
 def _short(count: int) -> str:

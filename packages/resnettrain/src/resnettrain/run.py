@@ -71,8 +71,11 @@ class Run:
     save_is_due: bool = False
 
     def rest_of_epoch(self) -> Iterator[DeviceBatch]:
-        """Hand out what is left of the current epoch: nothing where a checkpoint was made after its last batch."""
-        return iter(()) if self.epoch_is_fed else self.feed.epoch()
+        """Hand out what is left of the current epoch, and note the waiting for it.
+
+        Nothing is, where a checkpoint was made after its last batch.
+        """
+        return iter(()) if self.epoch_is_fed else self.feed.epoch(waiting=self.meter.waiting)
 
     @property
     def epoch_is_fed(self) -> bool:

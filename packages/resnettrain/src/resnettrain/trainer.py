@@ -131,7 +131,7 @@ def _loop(run: Run, *, collector: Collector, profiler: Profiler) -> _Ending:
     ending = _ending(run)
     while ending is None and state.epoch < config.schedule.epochs:
         run.step.train()
-        for batch in run.meter.waiting(run.rest_of_epoch()):
+        for batch in run.rest_of_epoch():
             report_due = run.meter.due()
             lr = lr_at(state.samples, schedule=run.schedule)
             run.step.run(batch, lr=lr, state=state)

@@ -34,11 +34,8 @@ class Utilization:
 
     def __init__(self, config: TrainConfig, *, numerics: Numerics, num_classes: int, world_size: int = 1) -> None:
         given, device = config.log.peak_tflops, numerics.device
-        if given is not None:
-            peak = given * 1e12
-        else:
-            name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-            peak = peak_flops(name, precision=numerics.precision)
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+        peak = peak_flops(name, precision=numerics.precision) if given is None else given * 1e12
         self._peak = None if peak is None else peak * world_size
         self._model, self._num_classes = config.model, num_classes
         self._flops: dict[int, int] = {}
