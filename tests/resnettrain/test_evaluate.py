@@ -41,8 +41,10 @@ def figures(val: PictureSet, *, batch_size: int, num_workers: int, num_classes: 
         open_dataset([str(val.manifest)]) as dataset,
         Evaluator(dataset, config, numerics=CPU, num_classes=num_classes) as evaluator,
     ):
-        result = evaluator.run(build_model("tiny", num_classes=num_classes, seed=0))
+        model = build_model("tiny", num_classes=num_classes, seed=0)
+        result = evaluator.run(model)
     assert result is not None
+    assert model.training
     return result
 
 

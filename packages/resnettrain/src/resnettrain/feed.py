@@ -106,7 +106,12 @@ class LanesFeed:
             tail="drop",
             num_workers=config.data.num_workers,
             lanes=config.data.lanes,
-            augment=CropConfig(scale=augment.scale, ratio=augment.ratio, flip=augment.flip),
+            augment=CropConfig(
+                scale=augment.scale,
+                ratio=augment.ratio,
+                flip=augment.flip,
+                alternating_flip=augment.alternating_flip,
+            ),
             exact=config.data.exact,
             on_error=config.data.on_error,
             max_skipped=config.data.max_skipped,
