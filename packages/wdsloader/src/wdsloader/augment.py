@@ -66,8 +66,8 @@ def centre_crop(*, width: int, height: int) -> Crop:
 
 def _turn(sample: int | str, *, seed: int, epoch: int) -> bool:
     """Return whether a sample is mirrored in an epoch where it is in every second one: which, is by chance."""
-    (word,) = seeded_words(1, key=(seed, "flip", sample)).tolist()
-    return (word >> 63) + epoch & 1 == 1
+    word = int(seeded_words(1, key=(seed, "flip", sample))[0])
+    return ((word >> 63) + epoch) % 2 == 1
 
 
 def _largest_central(ratio: tuple[float, float], *, width: int, height: int, flip: bool) -> Crop:

@@ -28,7 +28,7 @@ class AugmentConfig:
     """How a training crop is drawn.
 
     ``scale``: smallest and largest share of the picture's area, in (0, 1]. ``ratio``: smallest and largest width /
-    height. ``flip``: mirror half of the crops. ``alternating_flip``: a sample is mirrored every second epoch, and chance
+    height. ``flip``: mirror half of the crops. ``alternating_flip``: a sample is mirrored every second epoch; chance
     says only in which it begins, so that two epochs show both sides (Jordan 2024, arXiv 2404.00498). Source: the
     defaults of torchvision's ``RandomResizedCrop``.
     """
