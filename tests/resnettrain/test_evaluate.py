@@ -263,6 +263,31 @@ def test_figures_from_the_cache_are_those_of_the_stream_and_the_workers_rest(val
     assert replace(second, seconds=0.0) == replace(first, seconds=0.0)
 
 
+def test_what_could_not_be_delivered_is_asked_for_again_and_its_place_not_cached(val_set: PictureSet) -> None:
+    config = with_values(
+        TrainConfig(),
+        {
+            "data": {"batch_size": 64, "num_workers": 0, "on_error": "skip"},
+            "model": {"image_size": 32},
+            "eval": {"cache": "on"},
+        },
+    )
+    model, shard = build_model("tiny", num_classes=4, seed=0), val_set.shards[0]
+    with (
+        open_dataset([str(val_set.manifest)], on_error="skip") as dataset,
+        Evaluator(dataset, config, numerics=CPU, num_classes=4) as evaluator,
+    ):
+        shard.rename(shard.with_suffix(".away"))
+        try:
+            with pytest.raises(EvaluationError, match="88 samples were counted, the dataset has 101"):
+                evaluator.run(model)
+        finally:
+            shard.with_suffix(".away").rename(shard)
+        result = evaluator.run(model)
+    assert result is not None
+    assert result.count == 101
+
+
 def test_the_average_of_the_weights_is_what_is_evaluated(
     train_set: PictureSet, val_set: PictureSet, tmp_path: Path
 ) -> None:
