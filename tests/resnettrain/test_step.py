@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from resnettrain import ConfigError, NonFiniteLossError, build_model, resolve_config
+from resnettrain import ConfigError, NonFiniteLossError, Rank, build_model, resolve_config
+from resnettrain.distributed import Ranks
 from resnettrain.feed import DeviceBatch
 from resnettrain.numerics import Numerics
 from resnettrain.state import TrainState
@@ -274,6 +275,14 @@ def test_micro_batches_exchange_their_gradients_once_an_update() -> None:
     assert len(exchanged) == 3
     assert all(map(torch.equal, weights(step.model), weights(alone.model)))
     assert step.model.state_dict().keys() == alone.model.state_dict().keys()
+
+
+@pytest.mark.usefixtures("lone_rank")
+def test_a_distributed_model_leaves_each_rank_the_statistics_of_its_own_batches() -> None:
+    """Else those of the first rank would be everybody's at every step, and their mean that of no data."""
+    wrapped: Any = Ranks(Rank(rank=0, local_rank=0, world_size=2)).wrap(WithNorm())
+    assert wrapped.modules_buffers
+    assert not wrapped.will_sync_module_buffers()
 
 
 def test_mixed_pictures_are_learnt_with_their_shares() -> None:
