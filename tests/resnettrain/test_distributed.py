@@ -44,6 +44,11 @@ def trained(place: Rank, config: TrainConfig, resume: Path | None = None) -> Tra
     return train(config, resume=resume, place=place)
 
 
+def trained_as_the_first_says(place: Rank, config: TrainConfig) -> TrainResult:
+    """Train; all but the first rank come with another learning rate, which does not count."""
+    return train(config if place.is_first else with_overrides(config, ["optim.lr=9"]), place=place)
+
+
 def hurt(place: Rank, config: TrainConfig, rank: int, step: int, how: str) -> TrainResult:
     """Train, and at a step of one rank have it spoil its answers, fail, or die."""
     calls = 0
@@ -88,7 +93,7 @@ def pair(train_set: PictureSet, val_set: PictureSet, tmp_path_factory: pytest.Te
     folder = tmp_path_factory.mktemp("pair")
     due = {"checkpoint__every_minutes": 1e-9, "checkpoint__keep": 99}
     config = tiny_config(train_set, folder / "run", val=val_set, data__batch_size=8, **due)
-    found = run_ranks(trained, with_overrides(config, LEARNING), world_size=2, folder=folder)
+    found = run_ranks(trained_as_the_first_says, with_overrides(config, LEARNING), world_size=2, folder=folder)
     assert all(isinstance(result, TrainResult) for result in found), found
     return found
 
