@@ -120,9 +120,7 @@ def test_the_statistics_of_normalization_in_a_checkpoint_are_the_mean_of_the_ran
     assert torch.equal(torch.cat(common).flatten(), norms.to(torch.float64).mean(dim=0).float())
 
 
-def test_a_checkpoint_that_the_clock_of_the_first_rank_asks_for_is_made_by_all_at_one_step(
-    pair: list[TrainResult],
-) -> None:
+def test_a_checkpoint_that_a_rank_asks_for_by_its_clock_is_made_by_all_at_one_step(pair: list[TrainResult]) -> None:
     """Asked for at one boundary of steps, agreed on at the next; at the end of an epoch there is one anyway."""
     saved = [read_checkpoint(path)["progress"]["samples"] for path in list_checkpoints(pair[0].run_dir)]
     assert saved[:4] == [16, 48, 80, 96]

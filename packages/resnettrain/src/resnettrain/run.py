@@ -97,8 +97,7 @@ class Run:
         hours = self.config.schedule.max_hours
         if hours is not None and self.stop.elapsed_s >= hours * 3600:
             return TIME_IS_UP
-        # By the clock of the first rank, which is the one that writes.
-        return SAVE if self.ranks.is_first and self.save_clock.is_due() else None
+        return SAVE if self.save_clock.is_due() else None
 
     def poll(self) -> int | None:
         """Return the signal or TIME_IS_UP that all ranks heed at this boundary of steps, or None.
