@@ -14,7 +14,7 @@ import re
 __all__ = ["baseline_size", "jpeg_damage"]
 
 _SOI, _EOI, _SOS, _DRI = 0xD8, 0xD9, 0xDA, 0xDD
-_SOF0, _APP14 = 0xC0, 0xEE
+_SOF0, _APP0, _APP2, _APP13, _APP14 = 0xC0, 0xE0, 0xE2, 0xED, 0xEE
 # What stands in front of the first scan of a baseline picture, beside its frame: tables, comments, APPn.
 _IN_FRONT = frozenset({0xC4, 0xDB, _DRI, 0xFE, *range(0xE0, 0xF0)})
 _WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD8)})
@@ -62,8 +62,9 @@ def jpeg_damage(data: bytes) -> str | None:
 def baseline_size(data: bytes) -> tuple[int, int] | None:
     """Return (width, height) in pixels of a baseline JPEG, gray or YCbCr, in one scan; None: it is anything else.
 
-    None for progressive, arithmetic, lossless, CMYK and RGB ones among others, and for what is no JPEG. Looks at what
-    stands in front of the first scan; what is behind may be damaged.
+    None for progressive, arithmetic, lossless, CMYK and RGB ones among others, for segments that Pillow may stumble
+    over or read a second picture from, and for what is no JPEG. Looks at what stands in front of the first scan; what
+    is behind may be damaged.
     """
     position, frame = 2, b""
     while data[position : position + 1] == b"\xff" and data.startswith(b"\xff\xd8"):
@@ -75,7 +76,7 @@ def baseline_size(data: bytes) -> tuple[int, int] | None:
             return _size_in(frame) if frame and segment[:1] == frame[5:6] else None
         if marker == _SOF0 and not frame:
             frame = segment
-        elif marker not in _IN_FRONT or (marker == _APP14 and _is_not_ycc(segment)):
+        elif marker not in _IN_FRONT or _is_odd(marker, segment):
             return None
         position += 2 + length
     return None
@@ -89,9 +90,15 @@ def _size_in(frame: bytes) -> tuple[int, int] | None:
     return (width, height) if width and height else None
 
 
-def _is_not_ycc(segment: bytes) -> bool:
-    """Tell whether an APP14 segment is Adobe's and says that the components are no YCbCr."""
-    return segment.startswith(b"Adobe") and segment[11:12] != b"\1"
+def _is_odd(marker: int, segment: bytes) -> bool:
+    """Tell whether a segment is cut, of more pictures, or Adobe's that says that the components are no YCbCr."""
+    if marker == _APP14:
+        return segment.startswith(b"Adobe") and segment[11:12] != b"\1"
+    if marker == _APP2:
+        return segment.startswith(b"MPF") or (segment.startswith(b"ICC_PROFILE") and len(segment) < 14)
+    if marker == _APP13:  # a resource block that ends behind its number
+        return segment[-6:-2] == b"8BIM"
+    return marker == _APP0 and segment.startswith(b"JFIF") and len(segment) < 14
 
 
 def _end_damage(data: bytes, end: int) -> str | None:

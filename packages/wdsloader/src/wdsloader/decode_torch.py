@@ -61,12 +61,12 @@ class DeviceDecoder:
 
     A batch takes at most 256 MiB there of unpacked pictures (or the one picture that is larger), three times that of
     filters, 12 bytes a pixel of the one crop that is resized, and its own pixels.
-    Args: device: of ``decoding_device``.
+    Args: device: of ``decoding_device``. piece_bytes: those 256 MiB.
     Raises: ConfigError: torchvision does not decode on this device.
     """
 
-    def __init__(self, config: LoaderConfig, *, device: torch.device) -> None:
-        self._config, self._device = config, device
+    def __init__(self, config: LoaderConfig, *, device: torch.device, piece_bytes: int = _PIECE_BYTES) -> None:
+        self._config, self._device, self._piece_bytes = config, device, piece_bytes
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._said = False
         # What the device may be reading still, and the event behind it.
@@ -108,7 +108,7 @@ class DeviceDecoder:
         failures: dict[int, SampleError] = {}
         # The caller may be in the middle of anything: this is no part of what is learnt.
         with torch.no_grad(), torch.autocast(self._device.type, enabled=False):
-            for piece in _pieces(jobs, size=size):
+            for piece in _pieces(jobs, size=size, most_bytes=self._piece_bytes):
                 failures |= self._decode(piece, images)
         return images, failures
 
@@ -165,11 +165,11 @@ def decoding_device(device: torch.device | str | None) -> torch.device:
     if device is not None and torch.device(device).type == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise ConfigError("decode='gpu' is for a CUDA device, and torch finds none. Use decode='cpu'")
+        raise ConfigError("decode='gpu' is for a CUDA device, and torch finds none. Use decode='cpu' (--decode cpu)")
     chosen = torch.device("cuda" if device is None else device)
     if chosen.type != "cuda":
-        raise ConfigError(f"decode='gpu' is for a CUDA device, not '{chosen}'. Use decode='cpu'")
-    return chosen if chosen.index is not None else torch.device("cuda", torch.cuda.current_device())
+        raise ConfigError(f"decode='gpu' is for a CUDA device, not '{chosen}'. Use decode='cpu' (--decode cpu)")
+    return torch.empty(0, device=chosen).device  # with its number
 
 
 def _require_decoder(device: torch.device) -> None:
@@ -178,7 +178,7 @@ def _require_decoder(device: torch.device) -> None:
     Image.new("RGB", (16, 16), (200, 30, 40)).save(file, "JPEG")
     (answer,) = _decoded([torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)], device)
     if isinstance(answer, str):
-        raise ConfigError(f"this torchvision does not decode on '{device}' ({answer}). Use decode='cpu'")
+        raise ConfigError(f"this torchvision does not decode on '{device}' ({answer}). Use decode='cpu' (--decode cpu)")
 
 
 def _decoded(data: list[Tensor], device: torch.device) -> list[Tensor | str]:
@@ -198,14 +198,14 @@ def _decoded(data: list[Tensor], device: torch.device) -> list[Tensor | str]:
     return pictures
 
 
-def _pieces(jobs: Sequence[_Job], *, size: int) -> Iterator[list[_Job]]:
+def _pieces(jobs: Sequence[_Job], *, size: int, most_bytes: int) -> Iterator[list[_Job]]:
     """Yield the jobs in groups that the memory suffices for; one too large for it comes alone."""
     piece: list[_Job] = []
     largest = 0
     for job in jobs:
         filters = 4 * size * (job.encoded.width + job.encoded.height)
         grown = max(largest, job.device_bytes, filters)
-        if piece and grown * (len(piece) + 1) > _PIECE_BYTES:
+        if piece and grown * (len(piece) + 1) > most_bytes:
             yield piece
             piece, grown = [], max(job.device_bytes, filters)
         piece.append(job)
