@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -14,6 +15,16 @@ from wdsloader.decode import Uint8s, decode_crop
 from wdsloader.resize_torch import resized_crops
 
 DATA = encode(photo(197, 183), "JPEG", subsampling="4:2:0")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 BOXES = [
     Crop(0, 0, 197, 183),
     Crop(3, 5, 40, 31),
