@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.helpers.jpegs import photo
+from tests.helpers.jpegs import cut_jpegs, damaged_jpegs, photo, whole_jpegs
 from tests.helpers.pictures import cut_jpeg, encode
+from wdsloader.augment import Crop
 from wdsloader.config import LoaderConfig
+from wdsloader.decode import decode_crop
 from wdsloader.encoded import Room, slot_shape
 
 CONFIG = LoaderConfig(batch_size=4, image_size=32, decode="gpu")
@@ -48,3 +50,11 @@ def test_what_is_no_whole_baseline_picture_of_few_enough_pixels_is_the_workers()
     assert room.size_if_fit(encode(photo(60, 40), "JPEG", progressive=True)) is None
     few = LoaderConfig(batch_size=4, image_size=32, decode="gpu", max_pixels=60 * 40 - 1)
     assert room_of(1, row_bytes=1 << 18, config=few).size_if_fit(encode(photo(60, 40), "JPEG")) is None
+
+
+def test_no_picture_that_the_workers_would_refuse_is_left_to_a_device() -> None:
+    pictures = [data for kind in (whole_jpegs(), damaged_jpegs(), cut_jpegs()) for data in kind.values()]
+    left = [data for data in pictures if room_of(1, row_bytes=1 << 18).size_if_fit(data) is not None]
+    assert len(left) > 40
+    for data in left:
+        decode_crop(data, lambda width, height: Crop(0, 0, width, height), out=np.zeros((8, 8, 3), np.uint8))
