@@ -162,14 +162,13 @@ class _EpochRows:
     def __init__(self, task: WorkerTask, reader: PolicyReader, *, epoch: int) -> None:
         self._task, self._epoch = task, epoch
         self._rows = LaneRows(task, reader, epoch=epoch)
+        self._before: dict[int, int] = {}
 
     def part(self, position: int, memory: Uint8s) -> Part:
         """Read and deliver the worker's rows of the batch that starts at ``position``; bad ones are left out of it."""
-        plan, worker, num_workers = self._task.plan, self._task.worker, self._task.num_workers
-        first = sum(
-            len(plan.rows_of_worker(other, num_workers=num_workers, position=position)) for other in range(worker)
-        )
-        rows = plan.rows_of_worker(worker, num_workers=num_workers, position=position)
+        plan = self._task.plan
+        rows = plan.rows_of_worker(self._task.worker, num_workers=self._task.num_workers, position=position)
+        first = self._num_rows_before(position)
         target = rows_of(memory, config=self._task.config, own=slice(first, first + len(rows)))
         positions = plan.positions(position)
         rows = rows[positions[rows] < plan.num_samples]
@@ -199,6 +198,17 @@ class _EpochRows:
             faults=tuple(faults),
             encoded=tuple(target.encoded),
         )
+
+    def _num_rows_before(self, position: int) -> int:
+        """Return how many rows the workers before this one fill in a batch: a function of how many rows that has."""
+        task, num_rows = self._task, self._task.plan.rows(position)
+        if num_rows not in self._before:
+            rows = (
+                task.plan.rows_of_worker(other, num_workers=task.num_workers, position=position)
+                for other in range(task.worker)
+            )
+            self._before[num_rows] = sum(map(len, rows))
+        return self._before[num_rows]
 
     def good_row(self, position: int, *, settle: Settle) -> GoodRow | None:
         """Return the row of a position by itself, None where it is masked."""
