@@ -29,6 +29,7 @@ from resnettrain import (
     train,
     with_overrides,
 )
+from resnettrain.distributed import Ranks
 from resnettrain.norm_stats import norm_stats, set_norm_stats
 from tests.helpers.checkpoints import assert_equal, learnt
 from tests.helpers.cli import wait_until
@@ -142,6 +143,16 @@ def test_statistics_come_back_as_they_were() -> None:
     set_norm_stats([model], before)
     assert torch.equal(norm_stats([model]), before)
     assert norm_stats([nn.Linear(2, 2)]).numel() == 0
+
+
+@pytest.mark.usefixtures("lone_rank")
+def test_a_distributed_model_leaves_each_rank_the_statistics_of_its_own_batches() -> None:
+    """Else those of the first rank would be everybody's at every step, and their mean that of no data."""
+    wrapped: Any = Ranks(Rank(rank=0, local_rank=0, world_size=2)).wrap(
+        nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2))
+    )
+    assert wrapped.modules_buffers
+    assert not wrapped.will_sync_module_buffers()
 
 
 @pytest.mark.parametrize("world_size", [2, 3])

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from resnettrain import ConfigError, NonFiniteLossError, Rank, build_model, resolve_config
-from resnettrain.distributed import Ranks
+from resnettrain import ConfigError, NonFiniteLossError, build_model, resolve_config
 from resnettrain.feed import DeviceBatch
 from resnettrain.numerics import Numerics
 from resnettrain.state import TrainState
@@ -149,9 +148,11 @@ def test_masked_rows_count_in_no_micro_batch() -> None:
 
 
 def test_of_ranks_that_have_lost_different_numbers_of_samples_each_that_is_left_counts_the_same() -> None:
-    whole, flags = a_step(NoNorm(), batch_size=12), {"data__on_error": "skip"}
+    whole = a_step(NoNorm(), batch_size=12)
     # Eight rows of one rank and four of the other: six are the mean.
-    ranks = [a_step(NoNorm(), mean=lambda figure: torch.full_like(figure, 6.0), **flags) for _ in range(2)]
+    ranks = [
+        a_step(NoNorm(), mean=lambda figure: torch.full_like(figure, 6.0), data__on_error="skip") for _ in range(2)
+    ]
     for step in ranks:
         step.model.load_state_dict(whole.model.state_dict())
     batch = a_batch(16)
@@ -266,13 +267,6 @@ def test_gradients_that_are_not_finite_stop_the_run_before_the_update_and_name_t
         step.guard.check()
 
 
-@pytest.fixture
-def lone_rank(tmp_path: Path) -> Iterator[None]:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
-
-
 @pytest.mark.usefixtures("lone_rank")
 def test_micro_batches_exchange_their_gradients_once_an_update() -> None:
     step = a_step(NoNorm(), runtime__micro_batches=4)
@@ -297,14 +291,6 @@ def test_micro_batches_exchange_their_gradients_once_an_update() -> None:
     assert len(exchanged) == 3
     assert all(map(torch.equal, weights(step.model), weights(alone.model)))
     assert step.model.state_dict().keys() == alone.model.state_dict().keys()
-
-
-@pytest.mark.usefixtures("lone_rank")
-def test_a_distributed_model_leaves_each_rank_the_statistics_of_its_own_batches() -> None:
-    """Else those of the first rank would be everybody's at every step, and their mean that of no data."""
-    wrapped: Any = Ranks(Rank(rank=0, local_rank=0, world_size=2)).wrap(WithNorm())
-    assert wrapped.modules_buffers
-    assert not wrapped.will_sync_module_buffers()
 
 
 def test_mixed_pictures_are_learnt_with_their_shares() -> None:

@@ -108,24 +108,14 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a checkpoint on shards, every sample exactly once; on the run's own validation set without --urls."""
+    given = locals()
     launch_ranks(nproc)
     place = this_rank()
     from resnettrain import ConfigError, resolve_config
 
     of_run = _settings_in(checkpoint)
     listed = of_run.eval.classes if per_class is None else per_class
-    flags = {
-        "data.batch_size": batch_size,
-        "data.num_workers": workers,
-        "data.cache_dir": cache_dir,
-        "data.cache_limit": cache_limit,
-        "data.allow_commands": allow_commands,
-        "data.on_error": on_error,
-        "data.decode": decode,
-        "eval.flip": flip,
-        "eval.classes": listed or confusion is not None,
-        "runtime.device": device,
-    }
+    flags = opt.settings_by_flag(given) | {"eval.flip": flip, "eval.classes": listed or confusion is not None}
     settings = resolve_config(base=of_run, flags=flags)
     named = without_stdin([*(urls or []), *(patterns or [])]) or list(settings.data.val_urls)
     if not named:
