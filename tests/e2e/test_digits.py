@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image, ImageOps
-from sklearn.datasets import load_digits
 
 from tests.helpers.cli import Ended, run_wds, started_wds, wait_until
 
-# Two to three minutes on two free cores; the rest is for machines that do other work as well.
+# A minute or two on two free cores; the rest is for machines that do other work as well.
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
-# Evaluation looks at the middle 56 of 64 pixels, so that is where the digit goes.
-SIDE_PIXELS, DIGIT_PIXELS = 64, 56
+# Evaluation looks at the middle 28 of 32 pixels, so that is where the digit goes; it has 8 x 8 pixels to begin with.
+SIDE_PIXELS, DIGIT_PIXELS = 32, 28
 TINY: tuple[object, ...] = ("--model", "tiny", "--batch-size", 32, "--lr", 0.1, "--device", "cpu", "--workers", 2)
-TINY += ("--set", "augment.scale=[0.35,1]", "--set", "augment.flip=false")
+# 8 epochs of crops from 0.6 on err in 3, 2 and 1 of 359 with the seeds 0, 1 and 2; 12 epochs from 0.35 on, in 4, 4 and 3.
+TINY += ("--image-size", SIDE_PIXELS, "--set", "augment.scale=[0.6,1]", "--set", "augment.flip=false")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class Digits:
 
 def write_pictures(folder: Path) -> int:
     """Write the digits as JPEGs, a folder for each digit; return their number."""
+    from sklearn.datasets import load_digits  # takes over a second: not where tests are but collected
+
     data = load_digits()
     for digit in range(10):
         (folder / str(digit)).mkdir(parents=True)
@@ -86,7 +88,7 @@ def steps(run_dir: Path) -> list[tuple[int, float]]:
 
 def test_held_out_digits_are_told_apart_and_eval_gives_the_same_figure(digits: Digits, tmp_path: Path) -> None:
     urls = ("--urls", digits.train, "--val-urls", digits.val, "--run-dir", "run")
-    args = (*urls, *TINY, "--image-size", 64, "--epochs", 12)
+    args = (*urls, *TINY, "--epochs", 8)
     document = json.loads(train(*args, "--json", cwd=tmp_path).stdout)
     print(f"digits: top-1 {document['val']['top1']:.4f} in {document['seconds']:.0f} s")
     assert document["val"]["count"] == json.loads(digits.val.read_text())["num_samples"]
@@ -101,7 +103,7 @@ def test_held_out_digits_are_told_apart_and_eval_gives_the_same_figure(digits: D
 
 
 def test_a_run_killed_in_the_middle_and_resumed_ends_as_one_left_alone(digits: Digits, tmp_path: Path) -> None:
-    common = ("--urls", digits.train, *TINY, "--image-size", 32, "--epochs", 2, "--set", "log.every_s=0.0")
+    common = ("--urls", digits.train, *TINY, "--epochs", 2, "--set", "log.every_s=0.0")
     train(*common, "--run-dir", "alone", cwd=tmp_path)
 
     # 44 batches an epoch: the checkpoints after 20 and 40 updates lie inside the first one.
