@@ -187,7 +187,7 @@ def alone(val_set: PictureSet) -> EvalResult:
 
 @pytest.mark.parametrize(
     ("world_size", "num_workers"),
-    [(2, 0), (3, 0), pytest.param(2, 2, marks=pytest.mark.slow), pytest.param(3, 2, marks=pytest.mark.slow)],
+    [(2, 0), *(pytest.param(*layout, marks=pytest.mark.slow) for layout in ((3, 0), (2, 2), (3, 2)))],
 )
 def test_each_of_101_samples_counts_once_on_any_number_of_ranks(
     val_set: PictureSet, alone: EvalResult, tmp_path: Path, world_size: int, num_workers: int
@@ -237,6 +237,7 @@ def test_figures_from_the_cache_are_those_of_the_stream_and_the_workers_rest(val
     assert replace(second, seconds=0.0) == replace(first, seconds=0.0)
 
 
+@pytest.mark.slow
 def test_the_average_of_the_weights_is_what_is_evaluated(
     train_set: PictureSet, val_set: PictureSet, tmp_path: Path
 ) -> None:
