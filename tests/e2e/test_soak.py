@@ -1,4 +1,4 @@
-"""The loader under kill -9 and a failing server: for three kills and an epoch, or as many seconds as WDS_SOAK_S says."""
+"""The loader under kill -9 and a failing server: three kills and an epoch, or as many seconds as WDS_SOAK_S says."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def test_every_key_comes_once_an_epoch_whatever_is_killed_and_fails(
         end = time.monotonic() + seconds
         while time.monotonic() < end if seconds else soak.runs < 3 or not exact_epochs(soak.lines()):
             soak.start()
-            # Starting takes some seconds; kills come anywhere in the start and in the run. Where the machine is too slow
-            # to get anywhere between them, they come later and later.
+            # Starting takes some seconds; kills come anywhere in the start and in the run, and later and later, so that
+            # a machine on which starting takes long gets somewhere too.
             wait_s = 3.0 + next(words) % 100 / 100 * max(8.0 + 2 * soak.runs, seconds / 20)
             time.sleep(min(wait_s, max(0.0, end - time.monotonic())) if seconds else wait_s)
             soak.kill_one(next(words))
