@@ -237,6 +237,23 @@ def test_figures_from_the_cache_are_those_of_the_stream_and_the_workers_rest(val
     assert replace(second, seconds=0.0) == replace(first, seconds=0.0)
 
 
+def test_pictures_that_a_device_decodes_are_each_counted_once(val_set: PictureSet) -> None:
+    model = build_model("tiny", num_classes=4, seed=0)
+    results = []
+    for decode in ("gpu", "cpu"):
+        settings = {"data": {"batch_size": 16, "num_workers": 0, "decode": decode}, "model": {"image_size": 32}}
+        config = with_values(TrainConfig(), settings)
+        with (
+            open_dataset([str(val_set.manifest)]) as dataset,
+            Evaluator(dataset, config, numerics=CPU, num_classes=4) as evaluator,
+        ):
+            result = evaluator.run(model)
+        assert result is not None
+        results.append(result)
+    assert results[0].count == results[1].count == 101
+    assert results[0].loss == pytest.approx(results[1].loss, rel=0.01)
+
+
 @pytest.mark.slow
 def test_the_average_of_the_weights_is_what_is_evaluated(
     train_set: PictureSet, val_set: PictureSet, tmp_path: Path

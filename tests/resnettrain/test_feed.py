@@ -31,6 +31,19 @@ def test_an_epoch_is_whole_batches_and_its_position_travels_with_them(train_set:
         assert resumed.position() == feed.position()
 
 
+def test_what_a_device_decodes_comes_as_what_the_workers_decode(train_set: PictureSet, tmp_path: Path) -> None:
+    configs = [tiny_config(train_set, tmp_path, data__decode=decode) for decode in ("gpu", "cpu")]
+    with open_dataset(configs[0].data.urls) as dataset:
+        feeds = [LanesFeed(dataset, each, numerics=CPU, num_classes=4, place=Rank(), state=None) for each in configs]
+        for one, other in zip(*(feed.epoch() for feed in feeds), strict=True):
+            assert (one.keys, one.size, one.state) == (other.keys, other.size, other.state)
+            assert torch.equal(one.labels, other.labels)
+            assert (one.images.dtype, one.images.shape) == (torch.uint8, other.images.shape)
+            assert (one.images.int() - other.images.int()).abs().float().mean() < 1.0
+        for feed in feeds:
+            feed.close()
+
+
 def test_pictures_grow_from_epoch_to_epoch_in_the_order_they_would_have_had(
     train_set: PictureSet, tmp_path: Path
 ) -> None:

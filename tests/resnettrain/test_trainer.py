@@ -83,7 +83,7 @@ def test_a_seed_run_cannot_be_resumed(train_set: PictureSet, tmp_path: Path) -> 
         train(config, resume=tmp_path / "run")
 
 
-@pytest.mark.parametrize("setting", ["augment.flip=false", "data.lanes=4", "data.exact=true"])
+@pytest.mark.parametrize("setting", ["augment.flip=false", "data.lanes=4", "data.exact=true", "data.decode=gpu"])
 def test_a_setting_that_the_sources_pipeline_passes_over_is_refused(
     train_set: PictureSet, tmp_path: Path, setting: str
 ) -> None:

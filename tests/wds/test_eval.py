@@ -53,6 +53,12 @@ def test_another_batch_size_counts_the_same_samples(finished: FinishedRun) -> No
     assert other["loss"] == pytest.approx(whole["loss"], rel=1e-5)
 
 
+def test_decoding_on_a_device_that_is_none_is_wrong_use(finished: FinishedRun) -> None:
+    ended = evaluate(finished.folder, "--decode", "gpu", "--device", "cpu")
+    assert (ended.code, ended.stdout) == (2, "")
+    assert "data.decode: 'gpu' decodes on a CUDA device, and this run is on 'cpu'" in ended.stderr
+
+
 def test_names_that_a_shell_made_of_a_glob_are_shards_too(finished: FinishedRun, val_set: PictureSet) -> None:
     document = json.loads(evaluate(finished.folder, "--urls", *val_set.shards, "--json").stdout)
     assert document["count"] == 37

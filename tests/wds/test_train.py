@@ -205,6 +205,8 @@ def test_a_gap_in_the_numbering_is_named_before_the_first_step(train_set: Pictur
         (("--model", "resnet500"), "resnet50"),
         (("--device", "tpu"), "tpu"),
         (("--epochs", "0"), "schedule.epochs: 0 must be at least 1"),
+        (("--decode", "tpu"), "data.decode"),
+        (("--decode", "gpu", "--device", "cpu"), "this run is on 'cpu'. Set data.decode=cpu (--decode cpu)"),
     ],
 )
 def test_a_bad_setting_is_one_line_and_wrong_use(

@@ -14,6 +14,7 @@ __all__ = [
     "CacheDir",
     "CacheLimit",
     "ConfigFile",
+    "Decode",
     "Device",
     "DryRun",
     "Epochs",
@@ -60,6 +61,7 @@ _KEYS = {
     "allow_commands": "data.allow_commands",
     "exact": "data.exact",
     "on_error": "data.on_error",
+    "decode": "data.decode",
     "max_skipped": "data.max_skipped",
     "model": "model.name",
     "image_size": "model.image_size",
@@ -214,6 +216,14 @@ MaxSkipped = Annotated[
         parser=_count_or_share,
         help="With --on-error skip: stop when an epoch has more of them; a count (100) or a share (0.01).  "
         "Default: 0.01.",
+    ),
+]
+Decode = Annotated[
+    str | None,
+    typer.Option(
+        "--decode",
+        metavar="cpu|gpu",
+        help="Where JPEGs are decoded: by the workers, or on the CUDA device, for few cores a GPU.  Default: cpu.",
     ),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]

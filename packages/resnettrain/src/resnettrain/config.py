@@ -52,7 +52,8 @@ class DataConfig:
     batch and no data: compute alone. `one_batch`: the first batch over and over, to be learnt by heart.
     `batch_size` is per rank.
     `on_error` "skip" passes over samples that cannot be delivered, until more than `max_skipped` of an epoch were: a
-    number of samples, or a share of the epoch. `num_workers` None is the pipeline's own default: a worker a core, or 4.
+    number of samples, or a share of the epoch. `decode` "gpu" leaves ordinary JPEGs to the CUDA device, for machines
+    with few cores a GPU. `num_workers` None is the pipeline's own default: a worker a core, or 4.
     `cache_limit` is a size (`200GiB`) or a share of the disk (`30%`);
     `cache_ignore_query` names fields of a URL's query that do not tell one shard from another (`X-Amz-*`).
     `global_batch_size`, that of all ranks together, is what the learning rate and a resume go by; given, it says what
@@ -74,6 +75,7 @@ class DataConfig:
     exact: bool = False
     on_error: Literal["stop", "skip"] = "stop"
     max_skipped: int | float = 0.01
+    decode: Literal["cpu", "gpu"] = "cpu"
 
     def __post_init__(self) -> None:
         at_least("data.batch_size", self.batch_size, low=1)

@@ -93,9 +93,10 @@ class LanesFeed:
             exact=config.data.exact,
             on_error=config.data.on_error,
             max_skipped=config.data.max_skipped,
-            pin_memory=numerics.device.type == "cuda",
+            pin_memory=numerics.device.type == "cuda" and config.data.decode == "cpu",
+            decode=config.data.decode,
         )
-        self._place = place
+        self._place, self._device = place, numerics.device
         self._loader = self._open()
         self._ring = DeviceRing(numerics.device)
         self.skipped: Counter[str] = Counter()
@@ -141,7 +142,9 @@ class LanesFeed:
 
     def _open(self) -> TorchLoader:
         place = self._place
-        return TorchLoader(self._dataset, self._settings, rank=place.rank, world_size=place.world_size)
+        return TorchLoader(
+            self._dataset, self._settings, rank=place.rank, world_size=place.world_size, device=self._device
+        )
 
     def position(self) -> dict[str, Any] | None:
         """Return the data position behind the last batch handed out."""
@@ -211,9 +214,9 @@ def _epoch_of(position: Mapping[str, Any] | None) -> int:
 
 
 def move_to(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a host tensor on the device."""
+    """Return a tensor on the device; one that is there already as it is."""
     # From pinned memory the copy waits for nothing; from any other it waits for the device, and would count as waiting
     # for data.
-    if device.type == "cuda":
+    if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)

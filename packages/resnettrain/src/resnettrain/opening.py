@@ -25,7 +25,7 @@ from resnettrain.events import EventWriter, require_tensorboard
 from resnettrain.feed import Feed, LanesFeed, SourceFeed
 from resnettrain.metrics import Meter
 from resnettrain.model import build_model, count_parameters
-from resnettrain.numerics import Numerics
+from resnettrain.numerics import Numerics, require_decoder
 from resnettrain.optimizer import apply_settings
 from resnettrain.progress import Progress, RunStarted, silent
 from resnettrain.repeated import OneBatchFeed, SyntheticFeed
@@ -93,6 +93,7 @@ def open_run(
         require_tensorboard()
     config = fitted_batch(config, start, world_size=ranks.world_size)
     numerics = Numerics.of(config.runtime, local_rank=ranks.place.local_rank)
+    require_decoder(config.data.decode, device=numerics.device)
     torch.manual_seed(config.seed + _RANK_STRIDE * ranks.place.rank)
     with ExitStack() as stack:
         with ranks.in_turn():
@@ -349,6 +350,7 @@ def _require_heeded(config: TrainConfig, *, ranks: Ranks) -> None:
         "data.exact": config.data.exact,
         "data.one_batch": config.data.one_batch,
         "data.on_error": config.data.on_error != "stop",
+        "data.decode": config.data.decode != "cpu",
     }
     names = ", ".join(name for name, said in unheeded.items() if said)
     if names:
