@@ -49,3 +49,16 @@ def test_one_missing_shard_is_left_to_the_reader_unless_all_must_be_there(tmp_pa
 def test_nothing_but_missing_shards_matches_nothing(tmp_path: Path) -> None:
     with pytest.raises(PatternError, match="no such file"):
         shards_to_read([f"{tmp_path}/a-{{0..1}}.tar"])
+
+
+def test_a_tilde_that_the_shell_left_alone_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    write_samples(home / "a-0.tar", 2)
+    (home / "list.txt").write_text(f"{home}/a-0.tar\n")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    for pattern in ("~/a-*.tar", "~", "@~/list.txt"):
+        assert invoke("stats", pattern, "--jobs", 1).stdout.startswith("samples         2,"), pattern
+    assert invoke("index", "~/a-{0..0}.tar", "--out=~/made").code == 0
+    assert (home / "made" / "a-0.tar.index.json").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
