@@ -38,10 +38,10 @@ class CatalogOptions:
     """What to make.
 
     ``folder``: the folder for all of it but the table; None: beside the shards, in the one folder they share.
-    ``manifest``: make one, of this ``prefix`` (None: what the shards' names have in common), ``classes`` (names,
-    or how many; None: not known) and ``split`` (None: train). ``known``: manifests that list shards from elsewhere: one made here repeats what
-    they say. ``table``: the Parquet file to write. ``write``: false reads and writes
-    nothing. ``check``: compare the checksums of all shards, also where size and time agree.
+    ``manifest``: make one, of this ``prefix`` (None: what the shards' names have in common), ``classes`` (names, or how
+    many; None: not known) and ``split`` (None: train). ``known``: manifests that list shards from elsewhere: one made
+    here repeats what they say. ``table``: the Parquet file to write. ``write``: false reads and writes nothing.
+    ``check``: compare the checksums of all shards, also where size and time agree.
     """
 
     folder: Path | None = None
