@@ -127,6 +127,14 @@ class TestUrls:
         with pytest.raises(PatternError, match="cannot be listed over http; use braces"):
             expand_patterns(["http://127.0.0.1:8099/ok/shard-*.tar"])
 
+    def test_a_file_url_is_the_path_it_names(self, tmp_path: Path) -> None:
+        shards = touch(tmp_path, "a 0.tar", "a 1.tar")
+        here = tmp_path.as_uri()
+        for pattern in (f"{here}/a%200.tar::{here}/a%201.tar", f"{here}/a%20{{0..1}}.tar", f"{here}/*.tar", here):
+            assert expand_patterns([pattern]) == shards
+        with pytest.raises(PatternError, match=r"file://\*\*\*: no path"):
+            expand_patterns(["file://[x/a.tar"])
+
     def test_two_patterns_may_be_joined_by_colons(self) -> None:
         assert expand_patterns(["http://h/a.tar::b-{0..1}.tar"]) == ["http://h/a.tar", "b-0.tar", "b-1.tar"]
 

@@ -32,10 +32,27 @@ def test_a_command_needs_leave() -> None:
     assert shards_to_read(["pipe:cat a.tar"], allow_commands=True).shards == ["pipe:cat a.tar"]
 
 
-@pytest.mark.parametrize("shard", ["http://h/a.tar", "s3://b/a.tar", "pipe:cat a.tar"])
-def test_what_reads_at_random_wants_local_shards(shard: str) -> None:
-    with pytest.raises(PatternError, match="needs local shards, which it reads at random"):
-        local_shards([shard])
+@pytest.mark.parametrize(
+    ("shard", "what_to_do"),
+    [
+        ("http://h/a.tar", "Fetch the shard first"),
+        ("s3://b/a.tar", "Fetch the shard first"),
+        ("pipe:cat a.tar", "Write the command's output to a file first"),
+    ],
+)
+@pytest.mark.parametrize("command", ["repair", "reshard"])
+def test_what_reads_at_random_wants_local_shards(tmp_path: Path, command: str, shard: str, what_to_do: str) -> None:
+    ended = invoke(command, shard, "--out", tmp_path / "o")
+    words = f"Error: {shard}: this needs local shards, which it reads at random. {what_to_do}\n"
+    assert (ended.code, ended.stderr) == (2, words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_url_is_a_local_shard(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "a 0.tar", 1)
+    assert local_shards([path.as_uri()]) == [str(path)]
+    assert invoke("index", path.as_uri()).code == 0
+    assert (tmp_path / "a 0.tar.index.json").exists()
 
 
 def test_one_missing_shard_is_left_to_the_reader_unless_all_must_be_there(tmp_path: Path) -> None:

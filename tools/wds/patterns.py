@@ -140,7 +140,8 @@ def local_shards(patterns: Sequence[str], *, all_there: bool = False) -> list[st
 
     shards, missing = _expand(patterns)
     if elsewhere := [shard for shard in shards if is_url(shard) or is_command(shard)]:
-        raise PatternError(f"{elsewhere[0]}: this needs local shards, which it reads at random. Fetch the shard first")
+        advice = "Write the command's output to a file first" if is_command(elsewhere[0]) else "Fetch the shard first"
+        raise PatternError(f"{elsewhere[0]}: this needs local shards, which it reads at random. {advice}")
     if missing and all_there:
         raise _missing(missing, total=len(shards))
     return shards

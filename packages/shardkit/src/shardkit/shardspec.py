@@ -17,7 +17,7 @@ from pathlib import Path
 
 from shardkit.errors import PatternError, printable
 from shardkit.index.shard_index import INDEX_SUFFIX
-from shardkit.locations import is_command, is_url, mask_url, scheme_of
+from shardkit.locations import is_command, is_url, local_path, mask_url, scheme_of
 from shardkit.manifest import MANIFEST_SUFFIX, read_manifest
 
 __all__ = ["expand_braces", "expand_patterns"]
@@ -143,6 +143,8 @@ def _located(location: str) -> Iterator[str]:
     if _lies_beside(location):
         # What a shell makes of `shards/train*` holds the indexes too; a glob of ours passes over them.
         return
+    if scheme_of(location) == "file":
+        location = _path_of(location)
     if is_url(location):
         if "*" in location.partition("?")[0]:
             over = scheme_of(location)
@@ -157,6 +159,15 @@ def _located(location: str) -> Iterator[str]:
         yield from _listed(location) if location.endswith(MANIFEST_SUFFIX) else [location]
     else:
         yield from _matches(location)
+
+
+def _path_of(url: str) -> str:
+    """Return the path that a ``file://`` URL names. Raises: PatternError."""
+    try:
+        path = local_path(url)
+    except ValueError as error:
+        raise PatternError(f"{mask_url(url)}: no path. Write it as file:///folder/a.tar, or without file://") from error
+    return path or url
 
 
 def _matches(pattern: str) -> Iterator[str]:
