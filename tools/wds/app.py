@@ -98,7 +98,11 @@ class _Group(TyperGroup):
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Read the arguments; the help is printed here."""
         with _known_endings():
-            return super().make_context(*args, **kwargs)
+            try:
+                return super().make_context(*args, **kwargs)
+            except OSError as error:
+                error.filename = error.filename or "standard output"
+                raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command, and mend its words.
