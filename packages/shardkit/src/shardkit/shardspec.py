@@ -166,7 +166,7 @@ def _path_of(url: str) -> str:
     try:
         path = local_path(url)
     except ValueError as error:
-        raise PatternError(f"{mask_url(url)}: no path. Write it as file:///folder/a.tar, or without file://") from error
+        raise PatternError(f"{mask_url(url)}: no path. Three slashes make one that begins at the root; or write it without file://") from error
     return path or url
 
 
