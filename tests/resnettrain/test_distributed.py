@@ -155,7 +155,7 @@ def test_a_distributed_model_leaves_each_rank_the_statistics_of_its_own_batches(
     assert not wrapped.will_sync_module_buffers()
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_uneven_shards_give_every_rank_the_same_number_of_steps(tmp_path: Path, world_size: int) -> None:
     """DIST-01: 10, 10 and 3 samples in batches of 2 a rank."""
     shards = make_picture_set(tmp_path / "data", counts=(10, 10, 3))
@@ -189,6 +189,7 @@ def test_a_signal_to_one_rank_stops_all_at_one_step_and_the_rest_is_bit_for_bit_
     assert "ema" in learnt(alone[0].checkpoint)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_ranks(
     train_set: PictureSet, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

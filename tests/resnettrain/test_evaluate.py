@@ -213,7 +213,7 @@ def alone(val_set: PictureSet) -> EvalResult:
 
 @pytest.mark.parametrize(
     ("world_size", "num_workers"),
-    [(2, 0), (3, 0), pytest.param(2, 2, marks=pytest.mark.slow), pytest.param(3, 2, marks=pytest.mark.slow)],
+    [(2, 0), *(pytest.param(*layout, marks=pytest.mark.slow) for layout in ((3, 0), (2, 2), (3, 2)))],
 )
 def test_each_of_101_samples_counts_once_on_any_number_of_ranks(
     val_set: PictureSet, alone: EvalResult, tmp_path: Path, world_size: int, num_workers: int
@@ -305,6 +305,7 @@ def test_pictures_that_a_device_decodes_are_each_counted_once(val_set: PictureSe
     assert results[0].loss == pytest.approx(results[1].loss, rel=0.01)
 
 
+@pytest.mark.slow
 def test_the_average_of_the_weights_is_what_is_evaluated(
     train_set: PictureSet, val_set: PictureSet, tmp_path: Path
 ) -> None:

@@ -112,6 +112,7 @@ def test_no_step_reads_a_value_from_the_device_and_a_report_does(precision: str,
     assert syncs.found
 
 
+@pytest.mark.slow
 def test_one_batch_is_learnt_by_heart() -> None:
     step = a_step(optim__weight_decay=0.0)
     run(step, a_batch(side=16), times=60, lr=0.02)

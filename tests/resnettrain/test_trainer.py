@@ -138,6 +138,7 @@ class Reads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.slow
 def test_no_step_waits_for_the_device(train_set: PictureSet, tmp_path: Path) -> None:
     counts = []
     for run, updates in (("short", 2), ("long", 5)):
@@ -147,6 +148,7 @@ def test_no_step_waits_for_the_device(train_set: PictureSet, tmp_path: Path) -> 
     assert 0 < counts[0] == counts[1]
 
 
+@pytest.mark.slow
 def test_only_the_newest_checkpoints_are_kept(train_set: PictureSet, tmp_path: Path) -> None:
     config = tiny_config(train_set, tmp_path / "run", checkpoint__every_updates=1, checkpoint__keep=2)
     train(with_overrides(config, ["schedule.max_updates=4"]))
@@ -249,6 +251,7 @@ def test_shards_that_do_not_say_their_classes_give_the_model_a_thousand_with_a_l
     assert learnt(result.checkpoint)["model"]["fc.bias"].shape == (1000,)
 
 
+@pytest.mark.slow
 def test_a_run_reads_as_few_values_from_the_device_however_many_steps_it_has(
     train_set: PictureSet, tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ from wds.index import index
 from wds.inspect import inspect
 from wds.lr_find import lr_find
 from wds.make_shards import make_shards
-from wds.patterns import GreedyCommand, refuse_empty
+from wds.patterns import GreedyCommand, refuse_empty, with_home
 from wds.peek import peek
 from wds.predict import export, predict
 from wds.ranks import is_heard, is_heard_stopping
@@ -99,15 +99,22 @@ class _Group(TyperGroup):
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Read the arguments; the help is printed here."""
         with _known_endings():
-            return super().make_context(*args, **kwargs)
+            try:
+                return super().make_context(*args, **kwargs)
+            except OSError as error:
+                error.filename = error.filename or "standard output"
+                raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command; a variable of the shell that is not set leaves an empty word, which is never meant."""
+        """Find the command, and mend its words.
+
+        A variable of the shell that is not set leaves an empty word, which is never meant.
+        """
         name, command, rest = super().resolve_command(ctx, args)
         params = () if command is None else command.params
         valued = {word for param in params for word in param.opts if not getattr(param, "is_flag", False)}
         refuse_empty(rest, options=valued)
-        return name, command, rest
+        return name, command, with_home(rest)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
