@@ -166,7 +166,8 @@ def _path_of(url: str) -> str:
     try:
         path = local_path(url)
     except ValueError as error:
-        raise PatternError(f"{mask_url(url)}: no path. Three slashes make one that begins at the root; or write it without file://") from error
+        remedy = "Three slashes make one that begins at the root; or write it without file://"
+        raise PatternError(f"{mask_url(url)}: no path. {remedy}") from error
     return path or url
 
 
