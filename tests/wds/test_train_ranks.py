@@ -41,7 +41,7 @@ def test_a_signal_to_the_group_of_two_ranks_saves_once_and_resume_auto_goes_on(
         os.killpg(process.pid, signal.SIGUSR1)
         stdout, stderr = process.communicate(timeout=100)
         assert process.returncode == 128 + signal.SIGUSR1
-        assert wait_until(lambda: not processes_of_session(process.pid), timeout_s=10.0)
+        assert wait_until(lambda: not processes_of_session(process.pid))
     assert "Traceback" not in stderr
     assert stderr.endswith("Stopped by a signal. Go on: wds train --resume run\n")
     # The second rank has said nothing.
