@@ -225,6 +225,7 @@ def test_a_model_with_dropout_goes_on_with_the_same_bits(train_set: PictureSet, 
 
 # What a run can do beyond the plain one, and whether it changes what a step finds when it goes on.
 EVERYTHING: dict[str, Any] = {
+    "augment__alternating_flip": True,
     "augment__policy": "trivial",
     "augment__mixup": 0.2,
     "augment__cutmix": 1.0,

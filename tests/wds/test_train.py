@@ -38,7 +38,7 @@ def test_a_run_ends_with_0_and_its_figures_on_stdout(finished: FinishedRun) -> N
     assert finished.ended.code == 0
     lines = finished.ended.stdout.splitlines()
     assert re.fullmatch(
-        r"completed: 128 samples, 8 updates in [\d.]+ s, [\d.]+ images/s, \d+% waiting for data", lines[0]
+        r"completed: 128 samples, 8 updates in [\d.]+ s, [\d.]+ images/s, \d+% waiting .+ images/s without\)", lines[0]
     )
     assert re.fullmatch(r"train: loss \d\.\d{4}, top-1 [01]\.\d{4} over the last steps", lines[1])
     assert re.fullmatch(r"validation: top-1 [01]\.\d{4}, top-5 1\.0000, loss \d\.\d{4} on 37 samples", lines[2])

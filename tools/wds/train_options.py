@@ -14,6 +14,7 @@ __all__ = [
     "CacheDir",
     "CacheLimit",
     "ConfigFile",
+    "Confusion",
     "Decode",
     "Device",
     "DryRun",
@@ -195,6 +196,10 @@ Flip = Annotated[
 ]
 PerClass = Annotated[
     bool | None, typer.Option("--per-class", help="Also every class by itself, and what it was taken for.")
+]
+Confusion = Annotated[
+    Path | None,
+    typer.Option("--confusion", metavar="FILE.png", help="Draw what the samples of each class were taken for."),
 ]
 Exact = Annotated[
     bool | None, typer.Option("--exact", help="Refuse shards without an index rather than stream them inexactly.")

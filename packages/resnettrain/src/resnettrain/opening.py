@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from resnettrain.checkpoint import CheckpointWriter, remove_unfinished
+from resnettrain.checkpoint import CheckpointWriter, SaveClock, remove_unfinished
 from resnettrain.config import AugmentConfig, ResolutionConfig, TrainConfig
 from resnettrain.distributed import Ranks
 from resnettrain.errors import ConfigError, DataMismatchError
@@ -50,6 +50,7 @@ from resnettrain.state import (
 )
 from resnettrain.step import make_step
 from resnettrain.stop import Agreement, StopRequest
+from resnettrain.utilization import Utilization
 from resnettrain.weights import read_init, read_weights, start_from
 from shardkit import counted
 from wdsloader import Dataset, mask_url, open_dataset
@@ -269,6 +270,10 @@ def _assemble(
         # On a CPU a step takes long, and its gradients wait for all ranks anyway.
         agreement=Agreement(ranks, every=config.distributed.agree_every if numerics.device.type == "cuda" else 1),
         writer=CheckpointWriter(run_dir, keep=config.checkpoint.keep, background=config.checkpoint.background),
+        utilization=Utilization(
+            config, numerics=numerics, num_classes=identity.num_classes, world_size=ranks.world_size
+        ),
+        save_clock=SaveClock(every_minutes=config.checkpoint.every_minutes),
         last_checkpoint=start.path if start is not None else None,
     )
 

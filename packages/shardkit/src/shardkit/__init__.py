@@ -69,6 +69,7 @@ from shardkit.packing.plan import Slice, WrittenPlan, parse_slice, plan_of, read
 from shardkit.packing.recode import Recode, Transform, recode_sample
 from shardkit.packing.writer import ShardWriter
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
+from shardkit.processes import ends_of
 from shardkit.remote.manifests import expand_manifests
 from shardkit.remote.patience import RemoteLimits
 from shardkit.remote.stream import RemotePool, RemoteStream
@@ -201,6 +202,7 @@ __all__ = [
     "dali_name",
     "dataset_digest",
     "decode_rgb",
+    "ends_of",
     "exclusive",
     "existing_output",
     "expand_braces",

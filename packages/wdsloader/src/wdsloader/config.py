@@ -29,12 +29,15 @@ class AugmentConfig:
     """How a training crop is drawn.
 
     ``scale``: smallest and largest share of the picture's area, in (0, 1]. ``ratio``: smallest and largest width /
-    height. ``flip``: mirror half of the crops. Source: the defaults of torchvision's ``RandomResizedCrop``.
+    height. ``flip``: mirror half of the crops. ``alternating_flip``: a sample is mirrored every second epoch; chance
+    says only in which it begins, so that two epochs show both sides (Jordan 2024, arXiv 2404.00498). Source: the
+    defaults of torchvision's ``RandomResizedCrop``.
     """
 
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: bool = True
+    alternating_flip: bool = False
 
     def __post_init__(self) -> None:
         _require_range("scale", self.scale, limit=1.0)

@@ -121,7 +121,9 @@ class Workers:
         kind = self._context.Process if self._needs_main else WorkerProcess
         for worker in range(self._num_workers):
             ours, theirs = self._context.Pipe()
-            job = Job(pickled=pickled, worker=worker, num_workers=self._num_workers, shape=self._shape)
+            job = Job(
+                pickled=pickled, worker=worker, num_workers=self._num_workers, shape=self._shape, owner=self._owner
+            )
             process = kind(target=work, args=(theirs, job), name=f"loader worker {worker}", daemon=True)
             start_process(process)
             self._members.append(_Member(process, ours))
