@@ -10,6 +10,14 @@ import pytest
 from shardkit import Manifest, PatternError, ShardRecord, expand_braces, expand_patterns, is_url, write_manifest
 
 
+def write_manifest_of(path: Path, shard: str) -> str:
+    """Write a manifest that lists one shard, and return the shard's path."""
+    record = ShardRecord(shard, 1, 512, "ab")
+    manifest = Manifest(name="t", split="train", seed=0, classes=(), class_order="", shuffled=True, shards=(record,))
+    write_manifest(manifest, path)
+    return str(path.parent / shard)
+
+
 def touch(folder: Path, *names: str) -> list[str]:
     for name in names:
         (folder / name).touch()
@@ -119,6 +127,14 @@ class TestUrls:
         with pytest.raises(PatternError, match="cannot be listed over http; use braces"):
             expand_patterns(["http://127.0.0.1:8099/ok/shard-*.tar"])
 
+    def test_a_file_url_is_the_path_it_names(self, tmp_path: Path) -> None:
+        shards = touch(tmp_path, "a 0.tar", "a 1.tar")
+        here = tmp_path.as_uri()
+        for pattern in (f"{here}/a%200.tar::{here}/a%201.tar", f"{here}/a%20{{0..1}}.tar", f"{here}/*.tar", here):
+            assert expand_patterns([pattern]) == shards
+        with pytest.raises(PatternError, match=r"file://\*\*\*: no path"):
+            expand_patterns(["file://[x/a.tar"])
+
     def test_two_patterns_may_be_joined_by_colons(self) -> None:
         assert expand_patterns(["http://h/a.tar::b-{0..1}.tar"]) == ["http://h/a.tar", "b-0.tar", "b-1.tar"]
 
@@ -140,6 +156,16 @@ class TestFiles:
             str(tmp_path / "s-0.tar")
         ]
 
+    def test_a_glob_takes_files_and_where_it_matches_none_the_shards_of_folders(self, tmp_path: Path) -> None:
+        for folder in ("a", "b", "quarantine"):
+            (tmp_path / folder).mkdir()
+        inner = touch(tmp_path / "a", "a-0.tar")
+        touch(tmp_path / "quarantine", "a-0.quarantine.tar")
+        assert expand_patterns([str(tmp_path / "*")]) == inner
+        assert expand_patterns([str(tmp_path / "*")] if (shard := touch(tmp_path, "s-0.tar")) else []) == shard
+        with pytest.raises(PatternError, match=r"/b\*: no file matches, and no folder with shards"):
+            expand_patterns([str(tmp_path / "b*")])
+
     def test_a_glob_that_matches_nothing_is_an_error(self, tmp_path: Path) -> None:
         with pytest.raises(PatternError, match=r"none-\*\.tar: no file matches"):
             expand_patterns([str(tmp_path / "none-*.tar")])
@@ -156,6 +182,28 @@ class TestFiles:
     def test_a_folder_without_shards_is_an_error(self, tmp_path: Path) -> None:
         with pytest.raises(PatternError, match="no shards"):
             expand_patterns([str(tmp_path)])
+
+    def test_a_folder_whose_subfolders_have_the_shards_names_them(self, tmp_path: Path) -> None:
+        for folder in ("train", "val", "other"):
+            (tmp_path / folder).mkdir()
+        touch(tmp_path / "train", "a.tar")
+        touch(tmp_path / "val", "b.tgz")
+        named = f"no shards (*.tar) in this folder. Name one of its folders that has some: {tmp_path}/train, "
+        with pytest.raises(PatternError) as caught:
+            expand_patterns([str(tmp_path)])
+        assert str(caught.value) == f"{tmp_path}: {named}{tmp_path}/val"
+
+    @pytest.mark.parametrize("pattern", ["~/s-0.tar", "~/s-*.tar", "~/s.manifest.json", "a.tar::~/s-{0..1}.tar"])
+    def test_a_tilde_that_no_shell_expanded_is_an_error(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(PatternError, match=r"^~/.*'~' is no folder here. Write the path in full"):
+            expand_patterns([pattern])
+        (tmp_path / "~").mkdir()
+        touch(tmp_path / "~", "s-0.tar", "s-1.tar")
+        write_manifest_of(tmp_path / "~" / "s.manifest.json", "s-0.tar")
+        assert "~/s-0.tar" in expand_patterns([pattern])
 
     def test_a_missing_file_keeps_its_place(self, tmp_path: Path) -> None:
         shards = touch(tmp_path, "s-0.tar", "s-1.tar", "s-3.tar")
@@ -176,6 +224,21 @@ class TestFiles:
             str(tmp_path / "t-1.tar"),
             str(tmp_path / "t-0.tar"),
         ]
+
+    def test_a_glob_of_manifests_stands_for_the_shards_of_each(self, tmp_path: Path) -> None:
+        shards = [write_manifest_of(tmp_path / f"{name}.manifest.json", f"{name}-0.tar") for name in ("train", "val")]
+        assert expand_patterns([str(tmp_path / "*.manifest.json")]) == shards
+        assert expand_patterns([str(tmp_path / "{val,tr*}.manifest.json")]) == shards[::-1]
+        with pytest.raises(PatternError, match=r"none\*\.manifest\.json: no file matches"):
+            expand_patterns([str(tmp_path / "none*.manifest.json")])
+
+    def test_a_manifest_among_its_own_shards_names_none_of_them_again(self, tmp_path: Path) -> None:
+        manifest = tmp_path / "t.manifest.json"
+        shard = write_manifest_of(manifest, "t-0.tar")
+        assert expand_patterns([f"{tmp_path}/./t-0.tar", str(manifest)]) == [f"{tmp_path}/./t-0.tar"]
+        assert expand_patterns([str(manifest), shard]) == [shard]
+        assert expand_patterns([str(manifest), f"{tmp_path}/u.tar"]) == [shard, f"{tmp_path}/u.tar"]
+        assert expand_patterns([str(manifest), str(manifest)]) == [shard, shard]
 
     def test_a_missing_manifest_is_an_error(self, tmp_path: Path) -> None:
         with pytest.raises(PatternError, match="the manifest cannot be read: No such file"):
@@ -255,12 +318,23 @@ class TestLists:
             expand_patterns([f"@{tmp_path / 'l.txt'}"])
 
 
-def test_the_index_files_in_what_a_shell_made_of_a_glob_are_passed_over(tmp_path: Path) -> None:
-    shard = tmp_path / "t-000000.tar"
-    shard.touch()
-    index = tmp_path / "t-000000.tar.index.json"
-    index.touch()
-    assert expand_patterns([str(shard), str(index)]) == [str(shard)]
+BESIDE = ("t-0.tar.index.json", "t-0.tar.skipped.json", "t-0.idx", "t.plan.json", "t.wids.json", "sizes.json")
+
+
+class TestBesideShards:
+    @pytest.mark.parametrize("made_by", ["us", "the shell"])
+    def test_what_we_write_beside_shards_is_passed_over_in_a_glob(self, tmp_path: Path, made_by: str) -> None:
+        shard, *beside = touch(tmp_path, "t-0.tar", *BESIDE)
+        patterns = [str(tmp_path / "*")] if made_by == "us" else sorted([shard, *beside])
+        assert expand_patterns(patterns) == [shard]
+
+    @pytest.mark.parametrize("name", [*BESIDE, "*.index.json", "http://h/d/t.tar.index.json?sig=SECRET"])
+    def test_alone_it_is_an_error_that_says_what_it_is(self, tmp_path: Path, name: str) -> None:
+        touch(tmp_path, *BESIDE)
+        pattern = name if is_url(name) else str(tmp_path / name)
+        with pytest.raises(PatternError, match=r"no shard: it lies beside shards. Name the shards") as caught:
+            expand_patterns([pattern])
+        assert "SECRET" not in str(caught.value)
 
 
 class TestCommands:

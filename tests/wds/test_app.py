@@ -201,11 +201,12 @@ def _buffering() -> dict[str, str]:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
-def test_a_full_disk_behind_stdout_is_an_error_that_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [("inspect", "a.tar"), ("--help",)])
+def test_a_full_disk_behind_stdout_is_an_error_that_says_so(tmp_path: Path, words: tuple[str, ...]) -> None:
     write_samples(tmp_path / "a.tar", 1)
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
-            [sys.executable, "-m", "wds", "inspect", "a.tar"],
+            [sys.executable, "-m", "wds", *words],
             cwd=tmp_path,
             env=_buffering(),
             stdout=full,

@@ -145,6 +145,17 @@ def test_classes_split_and_name_are_as_told(tmp_path: Path) -> None:
     assert (manifest.classes, manifest.split) == (("tench", "goldfish", "shark"), "val")
 
 
+def test_a_number_of_classes_is_written_and_no_name_invented(tmp_path: Path) -> None:
+    write_set(tmp_path)
+    ended = invoke("index", tmp_path, "--classes", 12)
+    assert (ended.code, ended.stderr) == (0, "")
+    document = json.loads((tmp_path / "s.manifest.json").read_text())
+    assert (document["classes"], document["num_classes"]) == ([], 12)
+    assert invoke("validate", tmp_path, "--structure").stdout.count("9 of 12 classes have no sample") == 1
+    refused = invoke("index", tmp_path, "--classes", 2, "--prefix", "few")
+    assert (refused.code, "label 2 is none of the 2 classes that were given" in refused.stderr) == (1, True)
+
+
 def test_table_and_exports_are_written(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     shards = write_set(tmp_path)

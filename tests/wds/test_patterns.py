@@ -32,10 +32,27 @@ def test_a_command_needs_leave() -> None:
     assert shards_to_read(["pipe:cat a.tar"], allow_commands=True).shards == ["pipe:cat a.tar"]
 
 
-@pytest.mark.parametrize("shard", ["http://h/a.tar", "s3://b/a.tar", "pipe:cat a.tar"])
-def test_what_reads_at_random_wants_local_shards(shard: str) -> None:
-    with pytest.raises(PatternError, match="needs local shards, which it reads at random"):
-        local_shards([shard])
+@pytest.mark.parametrize(
+    ("shard", "what_to_do"),
+    [
+        ("http://h/a.tar", "Fetch the shard first"),
+        ("s3://b/a.tar", "Fetch the shard first"),
+        ("pipe:cat a.tar", "Write the command's output to a file first"),
+    ],
+)
+@pytest.mark.parametrize("command", ["repair", "reshard"])
+def test_what_reads_at_random_wants_local_shards(tmp_path: Path, command: str, shard: str, what_to_do: str) -> None:
+    ended = invoke(command, shard, "--out", tmp_path / "o")
+    words = f"Error: {shard}: this needs local shards, which it reads at random. {what_to_do}\n"
+    assert (ended.code, ended.stderr) == (2, words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_url_is_a_local_shard(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "a 0.tar", 1)
+    assert local_shards([path.as_uri()]) == [str(path)]
+    assert invoke("index", path.as_uri()).code == 0
+    assert (tmp_path / "a 0.tar.index.json").exists()
 
 
 def test_one_missing_shard_is_left_to_the_reader_unless_all_must_be_there(tmp_path: Path) -> None:
@@ -49,3 +66,16 @@ def test_one_missing_shard_is_left_to_the_reader_unless_all_must_be_there(tmp_pa
 def test_nothing_but_missing_shards_matches_nothing(tmp_path: Path) -> None:
     with pytest.raises(PatternError, match="no such file"):
         shards_to_read([f"{tmp_path}/a-{{0..1}}.tar"])
+
+
+def test_a_tilde_that_the_shell_left_alone_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    write_samples(home / "a-0.tar", 2)
+    (home / "list.txt").write_text(f"{home}/a-0.tar\n")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    for pattern in ("~/a-*.tar", "~", "@~/list.txt"):
+        assert invoke("stats", pattern, "--jobs", 1).stdout.startswith("samples         2,"), pattern
+    assert invoke("index", "~/a-{0..0}.tar", "--out=~/made").code == 0
+    assert (home / "made" / "a-0.tar.index.json").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]

@@ -185,6 +185,8 @@ class TestCommands:
     def test_a_command_is_run_only_when_allowed_and_never_from_a_list(self, tmp_path: Path) -> None:
         """SEC-01."""
         command = f"pipe:touch {tmp_path}/CANARY; cat x.tar"
+        with pytest.raises(ConfigError, match=r"^pipe:curl http://h/a\?s=\*\*\*: .* only where commands are allowed"):
+            open_dataset(["a.tar", "pipe:curl http://h/a?s=SECRET"])
         with pytest.raises(ConfigError, match="only where commands are allowed"):
             open_dataset([command], cache_dir=tmp_path / "cache")
         (tmp_path / "list.txt").write_text(command + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -93,6 +94,23 @@ def test_workers_leave_when_their_parent_is_killed(tmp_path: Path) -> None:
         assert all(alive(pid) for pid in workers)
         process.kill()
         wait_until_gone(workers, within_s=5)
+
+
+def test_workers_leave_when_their_parent_is_killed_though_a_process_forked_from_it_lives(tmp_path: Path) -> None:
+    """That one holds the same ends of the pipes: none of them closes."""
+    then = """child = os.fork()
+    if child:
+        print(child, flush=True)
+    time.sleep(60)"""
+    with running(tmp_path, then) as (process, workers):
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        try:
+            process.kill()
+            wait_until_gone(workers, within_s=15)
+            assert alive(child)
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 def test_a_script_that_does_not_close_its_loader_ends_all_the_same(tmp_path: Path) -> None:

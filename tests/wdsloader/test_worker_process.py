@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import pickle
 import socket
 from multiprocessing.connection import wait
@@ -19,7 +20,8 @@ def job_of(shard: Path, config: LoaderConfig) -> Job:
     plan = plan_of(state, dataset=dataset, config=config, rank=0, world_size=1)
     assert plan is not None
     task = WorkerTask(table=dataset.table, config=config, plan=plan, state=state)
-    return Job(pickled=pickle.dumps(task), worker=0, num_workers=1, shape=(config.batch_size, 8, 8, 3))
+    shape = (config.batch_size, 8, 8, 3)
+    return Job(pickled=pickle.dumps(task), worker=0, num_workers=1, shape=shape, owner=os.getpid())
 
 
 def test_a_worker_that_gets_no_slot_says_why_and_stays_until_it_is_told_to_leave(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Run a group of benchmarks: `python -m bench shards --rounds 5`, from `tools/` with everything installed.
 
-`peers`, `gpu` and `step` are groups with options of their own: `python -m bench peers --help`.
+`peers`, `gpu`, `step` and `resume` are groups with options of their own: `python -m bench peers --help`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ def main() -> None:
         from bench import step
 
         step.main(sys.argv[2:])
+    elif sys.argv[1:2] == ["resume"]:
+        from bench import resume
+
+        resume.main(sys.argv[2:])
     else:
         run_group()
 

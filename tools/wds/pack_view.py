@@ -156,5 +156,9 @@ def _print_shards(shards: Sequence[dict[str, Any]], *, config: PackConfig) -> No
 
 
 def _again(more: Sequence[str]) -> str:
-    """Return the command that runs now, with more words behind it: of an option that comes twice, the last counts."""
-    return shlex.join(["wds", *sys.argv[1:], *more])
+    """Return the command that runs now, with these words in place of what it says of the same option."""
+    words = sys.argv[1:]
+    for option in more[:1]:
+        words = [word for at, word in enumerate(words) if option not in (word, *words[max(at - 1, 0) : at])]
+        words = [word for word in words if not word.startswith(f"{option}=")]
+    return shlex.join(["wds", *words, *more])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,10 +23,13 @@ __all__ = [
     "local_shards",
     "refuse_empty",
     "shards_to_read",
+    "with_home",
     "without_stdin",
 ]
 
 _GREEDY = ("--urls", "--val-urls", "--against", "--from-shards")
+# Where in a word a path begins whose `~` a shell does not expand: at once in quotes, behind `@`, behind `--out=`.
+_HOME = re.compile(r"(@|-[^=]*=)?(~)(?=/|$)")
 # So many missing files are named in a message.
 _NAMED = 8
 
@@ -57,6 +61,15 @@ def refuse_empty(words: Sequence[str], *, options: Collection[str]) -> None:
         if named in options and named not in _GREEDY:
             raise typer.BadParameter("is empty. Give a value, or leave the option out", param_hint=named)
         option = word
+
+
+def with_home(words: Sequence[str]) -> list[str]:
+    """Return the words with the home folder in place of a `~` that the shell left alone: one in quotes, or behind `=`.
+
+    No one names a folder so; with a shell's own `~` the same words work, and `--out=~/x` would make a folder `~`.
+    """
+    home = os.path.expanduser("~")
+    return [f"{at[1] or ''}{home}{word[at.end() :]}" if (at := _HOME.match(word)) else word for word in words]
 
 
 def without_stdin(patterns: Sequence[str]) -> list[str]:
@@ -127,7 +140,8 @@ def local_shards(patterns: Sequence[str], *, all_there: bool = False) -> list[st
 
     shards, missing = _expand(patterns)
     if elsewhere := [shard for shard in shards if is_url(shard) or is_command(shard)]:
-        raise PatternError(f"{elsewhere[0]}: this needs local shards, which it reads at random. Fetch the shard first")
+        advice = "Write the command's output to a file first" if is_command(elsewhere[0]) else "Fetch the shard first"
+        raise PatternError(f"{elsewhere[0]}: this needs local shards, which it reads at random. {advice}")
     if missing and all_there:
         raise _missing(missing, total=len(shards))
     return shards

@@ -59,6 +59,20 @@ class TestManifest:
         catalog(shards, classes=tuple("abcdefghij"))
         assert read_manifest(tmp_path / "tr.manifest.json").classes == tuple("abcdefghij")
 
+    def test_a_number_of_classes_is_kept_by_a_later_run_and_in_a_copy(self, tmp_path: Path) -> None:
+        shards = write_set(tmp_path)
+        made = catalog(shards, classes=6)
+        write_samples(shards[0], 4)
+        again = catalog(shards)
+        known = read_manifest(tmp_path / "tr.manifest.json")
+        copied = catalog(shards, folder=tmp_path / "here", known=(known,), split="val")
+        for listed in (known, read_manifest(copied.manifests[0])):
+            assert (listed.classes, listed.num_classes, listed.class_order) == ((), 6, "as given")
+        assert (made.nameless, again.nameless, copied.nameless) == (False, False, False)
+        write_samples(shards[0], 40)
+        with pytest.raises(ManifestError, match=r"label 9 is none of the 6 classes that are in .*tr\.manifest\.json"):
+            catalog(shards)
+
     def test_a_label_without_a_name_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ManifestError, match="label 3 has no name: 2 classes were given"):
             catalog(write_set(tmp_path), classes=("a", "b"))

@@ -30,8 +30,10 @@ class TestClasses:
         (tmp_path / "names").write_bytes("\ufefftench\r\nécureuil roux\n".encode())
         assert read_classes(str(tmp_path / "names")) == ("tench", "écureuil roux")
 
-    def test_a_number_stands_for_as_many_numbers(self) -> None:
-        assert read_classes("3") == ("0", "1", "2")
+    def test_a_number_is_a_number_of_classes_and_no_names(self) -> None:
+        assert read_classes("3") == 3
+        with pytest.raises(ManifestError, match="0 classes"):
+            read_classes("0")
 
     @pytest.mark.parametrize(
         ("content", "words"),

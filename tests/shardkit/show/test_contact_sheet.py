@@ -46,6 +46,18 @@ def test_key_class_and_title_are_written_on_it() -> None:
     assert contact_sheet([red_tile()], title="u", classes=("x", "y")) != plain
 
 
+@pytest.mark.parametrize(("one", "other"), [("é", "è"), ("щ", "ю"), ("鳥", "魚")])
+def test_letters_that_differ_look_different(one: str, other: str) -> None:
+    """Boxes in place of letters would be the same for both."""
+    for kind in ("key", "class", "title", "reason"):
+        sheets = set()
+        for word in (one, other):
+            tile = Tile(shard="a", key=word if kind == "key" else "k", label=0, reason=word if kind == "reason" else "")
+            title, name = word if kind == "title" else "t", word if kind == "class" else "c"
+            sheets.add(contact_sheet([tile], title=title, classes=(name,)))
+        assert len(sheets) == 2, kind
+
+
 def test_a_broken_picture_is_a_marked_tile_with_its_reason() -> None:
     broken = [Tile(shard="a.tar", key="a", reason=reason) for reason in ("cut", "empty")]
     images = [opened(contact_sheet([tile], title="t")) for tile in broken]

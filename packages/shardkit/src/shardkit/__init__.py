@@ -47,6 +47,7 @@ from shardkit.index.shard_index import (
     write_index,
 )
 from shardkit.index.table import TABLE_COLUMNS, PictureLooks, read_columns, sample_rows, table_writer
+from shardkit.jpeg import baseline_size, jpeg_damage
 from shardkit.keys import LABEL_EXTENSION, SampleKey, picture_extension, split_name
 from shardkit.labels import parse_label
 from shardkit.locations import beside, is_command, is_url, is_web, mask_url, mask_urls, scheme_of
@@ -68,6 +69,7 @@ from shardkit.packing.plan import Slice, WrittenPlan, parse_slice, plan_of, read
 from shardkit.packing.recode import Recode, Transform, recode_sample
 from shardkit.packing.writer import ShardWriter
 from shardkit.pictures import MAX_PIXELS, PictureFacts, decode_rgb, load, open_picture, picture_facts, to_rgb
+from shardkit.processes import ends_of
 from shardkit.remote.manifests import expand_manifests
 from shardkit.remote.patience import RemoteLimits
 from shardkit.remote.stream import RemotePool, RemoteStream
@@ -182,6 +184,7 @@ __all__ = [
     "WorkerDiedError",
     "WrittenPlan",
     "atomic_file",
+    "baseline_size",
     "begins_archive",
     "beside",
     "build_index",
@@ -199,6 +202,7 @@ __all__ = [
     "dali_name",
     "dataset_digest",
     "decode_rgb",
+    "ends_of",
     "exclusive",
     "existing_output",
     "expand_braces",
@@ -215,6 +219,7 @@ __all__ = [
     "is_url",
     "is_web",
     "iter_samples",
+    "jpeg_damage",
     "keys_in_several",
     "load",
     "manifest_from_json",

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from shardkit.errors import WorkerDiedError
 
-__all__ = ["map_in_order", "process_pool"]
+__all__ = ["ends_of", "map_in_order", "process_pool"]
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -75,6 +75,21 @@ def _begin(prepare: Callable[[], None] | None) -> None:
 def _end_with_parent() -> None:
     """End this process when its parent has died: an orphan would go on writing where others write by then."""
     parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
+    if parent is not None and parent.pid is not None:
+        wait([parent.sentinel, *ends_of(parent.pid)])
         os._exit(1)
+
+
+def ends_of(pid: int) -> list[int]:
+    """Return what `wait` finds ready once that process has ended: a descriptor, or none where the system has no such.
+
+    The pipe that multiprocessing has for this stays open while a process lives that was forked from that one.
+    """
+    try:
+        return [os.pidfd_open(pid)]
+    except ProcessLookupError:  # it has ended already
+        reader, writer = os.pipe()
+        os.close(writer)
+        return [reader]
+    except (AttributeError, OSError):
+        return []

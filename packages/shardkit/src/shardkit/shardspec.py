@@ -17,12 +17,17 @@ from pathlib import Path
 
 from shardkit.errors import PatternError, printable
 from shardkit.index.shard_index import INDEX_SUFFIX
-from shardkit.locations import is_command, is_url, mask_url, scheme_of
+from shardkit.locations import is_command, is_url, local_path, mask_url, scheme_of
 from shardkit.manifest import MANIFEST_SUFFIX, read_manifest
 
 __all__ = ["expand_braces", "expand_patterns"]
 
 _SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz")
+# What is written beside shards, and holds no samples. A manifest names shards, so is another matter.
+_BESIDE_SUFFIXES = (INDEX_SUFFIX, ".plan.json", ".skipped.json", ".wids.json", ".idx", "/sizes.json")
+_QUARANTINE = "quarantine"
+# So many folders are named in a message.
+_NAMED = 3
 # 18 digits fit into 64 bits, and int() refuses thousands.
 _RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})(?:\.\.([0-9]{1,18}))?")
 _RANGE_IN_BRACES = re.compile(rf"\{{({_RANGE.pattern})\}}")
@@ -37,12 +42,23 @@ def expand_patterns(patterns: Sequence[str]) -> list[str]:
     """Return the shards that the patterns name, in the order given; globs and folders sorted by name.
 
     Relative paths, those of a list's lines too, start at the working folder. A shard named twice is there twice: a
-    caller that must not repeat one refuses it.
+    caller that must not repeat one refuses it. But what a shell makes of ``shards/*`` holds the manifest too: beside
+    all the shards that it lists it adds none.
     Raises: PatternError: a pattern that is malformed or matches nothing.
     """
-    shards = [shard for pattern in patterns for shard in _expand(pattern, from_list=False)]
+    expanded = [(pattern, list(_expand(pattern, from_list=False))) for pattern in patterns]
+    if len(expanded) > 1:
+        named = {os.path.normpath(s) for p, found in expanded if not p.endswith(MANIFEST_SUFFIX) for s in found}
+        expanded = [
+            (pattern, found)
+            for pattern, found in expanded
+            if not pattern.endswith(MANIFEST_SUFFIX) or not named.issuperset(map(os.path.normpath, found))
+        ]
+    shards = [shard for _, found in expanded for shard in found]
     if not shards:
-        raise PatternError("no shard pattern given. Name shards like 'train-{000000..000003}.tar'")
+        beside = next((pattern for pattern in patterns if _lies_beside(pattern)), None)
+        what = "no shard pattern given" if beside is None else f"{mask_url(beside)}: no shard: it lies beside shards"
+        raise PatternError(f"{what}. Name the shards, like 'train-{{000000..000003}}.tar'")
     return shards
 
 
@@ -118,10 +134,17 @@ def _locate(location: str) -> Iterator[str]:
         yield os.path.join(os.curdir, found) if found == "-" or is_command(found) else found
 
 
+def _lies_beside(location: str) -> bool:
+    path = location.partition("?")[0] if is_url(location) else location
+    return f"/{path}".endswith(_BESIDE_SUFFIXES)
+
+
 def _located(location: str) -> Iterator[str]:
-    if location.endswith(INDEX_SUFFIX):
+    if _lies_beside(location):
         # What a shell makes of `shards/train*` holds the indexes too; a glob of ours passes over them.
         return
+    if scheme_of(location) == "file":
+        location = _path_of(location)
     if is_url(location):
         if "*" in location.partition("?")[0]:
             over = scheme_of(location)
@@ -129,24 +152,62 @@ def _located(location: str) -> Iterator[str]:
             raise PatternError(f"{mask_url(location)}: {reason}")
         yield location
     elif os.path.isdir(location):
-        entries = sorted(os.listdir(location))
-        matches = [entry for entry in entries if entry.endswith(_SHARD_SUFFIXES) and not entry.startswith(".")]
-        if not matches:
-            raise PatternError(f"{location}: no shards (*.tar) in this folder")
-        yield from (os.path.join(location, entry) for entry in matches)
-    elif location.endswith(MANIFEST_SUFFIX):
-        try:
-            yield from (str(Path(location).parent / shard.name) for shard in read_manifest(Path(location)).shards)
-        except OSError as error:
-            raise PatternError(f"{location}: the manifest cannot be read: {error.strerror}") from error
+        yield from _shards_of_folder(location)
+    elif location.startswith("~/") and not os.path.exists("~"):
+        raise PatternError(f"{location}: '~' is no folder here. Write the path in full, or leave the '~' to the shell")
     elif os.path.exists(location) or not any(sign in location for sign in "*?["):
-        yield location
+        yield from _listed(location) if location.endswith(MANIFEST_SUFFIX) else [location]
     else:
+        yield from _matches(location)
+
+
+def _path_of(url: str) -> str:
+    """Return the path that a ``file://`` URL names. Raises: PatternError."""
+    try:
+        path = local_path(url)
+    except ValueError as error:
+        remedy = "Three slashes make one that begins at the root; or write it without file://"
+        raise PatternError(f"{mask_url(url)}: no path. {remedy}") from error
+    return path or url
+
+
+def _matches(pattern: str) -> Iterator[str]:
+    """Return the shards that a glob matches: the files, or where there are none, those of the folders."""
+    found = sorted(match for match in glob.glob(pattern) if not _lies_beside(match))
+    files = [match for match in found if not os.path.isdir(match)]
+    if pattern.endswith(MANIFEST_SUFFIX):
+        shards = [shard for manifest in files for shard in _listed(manifest)]
+    elif files:
         # train-* is meant to name shards, not what lies beside them.
-        matches = sorted(match for match in glob.glob(location) if not match.endswith((INDEX_SUFFIX, MANIFEST_SUFFIX)))
-        if not matches:
-            raise PatternError(f"{location}: no file matches")
-        yield from matches
+        shards = [match for match in files if not match.endswith(MANIFEST_SUFFIX)]
+    else:
+        shards = [shard for folder in found if os.path.basename(folder) != _QUARANTINE for shard in _shards_in(folder)]
+    if not shards:
+        raise PatternError(f"{pattern}: no file matches{', and no folder with shards' if found else ''}")
+    yield from shards
+
+
+def _listed(manifest: str) -> list[str]:
+    """Return the shards that a manifest lists, in its order."""
+    try:
+        return [os.path.join(os.path.dirname(manifest), shard.name) for shard in read_manifest(Path(manifest)).shards]
+    except OSError as error:
+        raise PatternError(f"{manifest}: the manifest cannot be read: {error.strerror}") from error
+
+
+def _shards_in(folder: str) -> list[str]:
+    entries = sorted(os.listdir(folder))
+    return [os.path.join(folder, e) for e in entries if e.endswith(_SHARD_SUFFIXES) and not e.startswith(".")]
+
+
+def _shards_of_folder(folder: str) -> list[str]:
+    if shards := _shards_in(folder):
+        return shards
+    entries = [entry for entry in os.scandir(folder) if entry.is_dir() and entry.name != _QUARANTINE]
+    below = [entry.path for entry in entries if os.access(entry.path, os.R_OK | os.X_OK)]
+    having = [path for path in sorted(below) if _shards_in(path)]
+    advice = f". Name one of its folders that has some: {', '.join(having[:_NAMED])}" if having else ""
+    raise PatternError(f"{folder}: no shards (*.tar) in this folder{advice}")
 
 
 def _angle_to_brace(pattern: str) -> str:

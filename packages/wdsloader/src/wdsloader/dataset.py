@@ -29,12 +29,11 @@ from shardkit import (
 )
 from wdsloader.config import OnError
 from wdsloader.config_cache import CacheConfig, temporary_cache
-from wdsloader.errors import DatasetError
+from wdsloader.errors import ConfigError, DatasetError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
 from wdsloader.folder_manifests import FolderManifests
 from wdsloader.label_range import LabelRange, find_label_range
 from wdsloader.local_index import Indexed, index_in_reach, say_unsure
-from wdsloader.places import as_path, require_allowed
 from wdsloader.shards import ShardEntry, ShardTable
 from wdsloader.temporary_folder import TemporaryFolder
 
@@ -139,8 +138,10 @@ def open_dataset(
         different class lists; unknown counts with ``exact``. ConfigError: a command that is not allowed, a cache too
         small. FetchError. ShardReadError: a shard that cannot be indexed.
     """
-    urls = [as_path(location) for location in expand_patterns(patterns)]
-    require_allowed(urls, allow_commands=allow_commands)
+    urls = expand_patterns(patterns)
+    if not allow_commands and (commands := [url for url in urls if is_command(url)]):
+        reason = "a command is run only where commands are allowed. Allow them (--allow-commands) if you trust it"
+        raise ConfigError(f"{mask_url(commands[0])}: {reason}")
     asked = _Asked(exact=exact, on_error=on_error)
     if cache is None and cache_dir is not None:
         cache = CacheConfig(folder=cache_dir)

@@ -15,11 +15,11 @@ import threading
 import traceback
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
 from typing import Any
 
-from shardkit import ShardkitError
+from shardkit import ShardkitError, ends_of
 from wdsloader.assembly import Part
 from wdsloader.decode import Uint8s
 from wdsloader.errors import WdsloaderError, WorkerError
@@ -44,12 +44,13 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a worker is told as it starts: the pickled task, which worker it is of how many, the shape of slots."""
+    """What a worker is told as it starts: the pickled task, which worker of how many, whose, the shape of slots."""
 
     pickled: bytes
     worker: int
     num_workers: int
     shape: Shape
+    owner: int
 
 
 Answer = Part | Ended
@@ -83,7 +84,7 @@ def work(pipe: Connection, job: Job) -> None:
     # Apart from the work, which must end soon when the loader does.
     wake: list[Callable[[], object]] = []
     receiver = threading.Thread(
-        target=_receive, args=(pipe, orders), kwargs={"shape": job.shape, "wake": wake}, name="orders", daemon=True
+        target=_receive, args=(pipe, orders), kwargs={"job": job, "wake": wake}, name="orders", daemon=True
     )
     receiver.start()
     _send(pipe, _answer_all(pipe, job, slots=_ordered(orders), wake=wake))
@@ -125,17 +126,19 @@ def _ordered(orders: _Orders) -> Iterator[Uint8s]:
         yield slot
 
 
-def _receive(pipe: Connection, orders: _Orders, *, shape: Shape, wake: list[Callable[[], object]]) -> None:
-    """Pass orders on; soon after the other end has closed, end the process at whatever it is.
+def _receive(pipe: Connection, orders: _Orders, *, job: Job, wake: list[Callable[[], object]]) -> None:
+    """Pass orders on; soon after the other end has closed, or its owner has died, end the process at whatever it is.
 
     Args: wake: called before that, in this thread, to wake what waits.
     """
     known: dict[int, Uint8s] = {}
-    while (order := _next_order(pipe)) is not None:
+    # A process that was forked from the owner holds the other end too, and keeps it open.
+    ends = ends_of(job.owner)
+    while (order := _next_order(pipe, ends)) is not None:
         number, file_follows = order
         try:
             if file_follows:
-                known[number] = _receive_slot(pipe, shape)
+                known[number] = _receive_slot(pipe, job.shape)
         except OSError as error:
             orders.put(error)
         else:
@@ -146,9 +149,9 @@ def _receive(pipe: Connection, orders: _Orders, *, shape: Shape, wake: list[Call
     end_soon()
 
 
-def _next_order(pipe: Connection) -> Any:
+def _next_order(pipe: Connection, ends: list[int]) -> Any:
     try:
-        return pipe.recv()
+        return pipe.recv() if pipe in wait([pipe, *ends]) else None
     except (EOFError, OSError):
         return None
 

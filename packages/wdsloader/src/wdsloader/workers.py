@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 
 from wdsloader.assembly import Part
 from wdsloader.decode import Uint8s
+from wdsloader.encoded import slot_shape
 from wdsloader.errors import ConfigError, WorkerError
 from wdsloader.pipeline import WorkerTask
 from wdsloader.processes import (
@@ -43,10 +44,10 @@ _AHEAD = 3
 class Filled:
     """A batch as the workers left it.
 
-    ``images``: uint8 (batch_size, size, size, 3), lent. ``parts``: what each worker says of the rows it has filled.
+    ``memory``: uint8 of ``slot_shape``, lent. ``parts``: what each worker says of the rows it has filled.
     """
 
-    images: Uint8s
+    memory: Uint8s
     parts: list[Part]
 
 
@@ -59,7 +60,7 @@ class Workers:
 
     def __init__(self, task: Task, num_workers: int, *, pin: Pin | None = None) -> None:
         self._task, self._num_workers, self._pin = task, num_workers, pin
-        self._shape: Shape = (task.config.batch_size, task.config.image_size, task.config.image_size, 3)
+        self._shape: Shape = slot_shape(task.config)
         self._pool = SlotPool(self._shape, pin=pin)
         self._here: _Here | None = None
         self._members: list[_Member] = []
@@ -120,7 +121,9 @@ class Workers:
         kind = self._context.Process if self._needs_main else WorkerProcess
         for worker in range(self._num_workers):
             ours, theirs = self._context.Pipe()
-            job = Job(pickled=pickled, worker=worker, num_workers=self._num_workers, shape=self._shape)
+            job = Job(
+                pickled=pickled, worker=worker, num_workers=self._num_workers, shape=self._shape, owner=self._owner
+            )
             process = kind(target=work, args=(theirs, job), name=f"loader worker {worker}", daemon=True)
             start_process(process)
             self._members.append(_Member(process, ours))

@@ -38,16 +38,16 @@ class CatalogOptions:
     """What to make.
 
     ``folder``: the folder for all of it but the table; None: beside the shards, in the one folder they share.
-    ``manifest``: make one, of this ``prefix`` (None: what the shards' names have in common), ``classes`` (None: no
-    names) and ``split`` (None: train). ``known``: manifests that list shards from elsewhere: one made here repeats what
-    they say. ``table``: the Parquet file to write. ``write``: false reads and writes
-    nothing. ``check``: compare the checksums of all shards, also where size and time agree.
+    ``manifest``: make one, of this ``prefix`` (None: what the shards' names have in common), ``classes`` (names, or how
+    many; None: not known) and ``split`` (None: train). ``known``: manifests that list shards from elsewhere: one made
+    here repeats what they say. ``table``: the Parquet file to write. ``write``: false reads and writes nothing.
+    ``check``: compare the checksums of all shards, also where size and time agree.
     """
 
     folder: Path | None = None
     manifest: bool = True
     prefix: str | None = None
-    classes: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | int | None = None
     split: str | None = None
     known: tuple[Manifest, ...] = ()
     table: Path | None = None
@@ -67,8 +67,8 @@ class Catalog:
     """What was made.
 
     ``shards``: what became of each, in order. ``findings``: what is wrong with them together. ``manifests``: that list
-    them, found or made; empty where none was wanted, or a shard failed. ``nameless``: the one made has labels and no
-    class names. ``written``: files that describe the whole set.
+    them, found or made; empty where none was wanted, or a shard failed. ``nameless``: the one made has labels, and
+    nobody knows of which classes. ``written``: files that describe the whole set.
     """
 
     shards: tuple[IndexedShard, ...]
@@ -166,8 +166,8 @@ def _listing(locations: Sequence[str], options: CatalogOptions) -> ListingOption
     if len(options.known) != 1:
         return listing
     known = options.known[0]
-    if options.classes is None and known.classes:
-        listing = replace(listing, classes=known.classes, class_order=known.class_order)
+    if options.classes is None and known.num_classes is not None:
+        listing = replace(listing, classes=known.classes or known.num_classes, class_order=known.class_order)
     return replace(listing, split=options.split or known.split)
 
 
@@ -185,7 +185,7 @@ def _with_manifest(
         write_manifest(manifest, listing.path, replace=True)
         written.append(listing.path)
     labelled = any(label >= 0 for shard in catalog.shards for label in shard.labels)
-    return replace(catalog, manifests=(listing.path,), nameless=labelled and not manifest.classes)
+    return replace(catalog, manifests=(listing.path,), nameless=labelled and manifest.num_classes is None)
 
 
 def _copied(

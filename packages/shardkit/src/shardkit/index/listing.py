@@ -34,13 +34,14 @@ _OPTIONS = {"source": "index"}
 class ListingOptions:
     """Where the manifest goes and what it says.
 
-    ``classes``: the names in the order of their numbers; None: those of the manifest it replaces, else none.
-    ``class_order``: where the names come from. ``split``: None: as in the manifest it replaces, else ``train``.
+    ``classes``: the names in the order of their numbers, or how many classes there are; None: as in the manifest it
+    replaces, else not known. ``class_order``: where they come from. ``split``: None: as in the manifest it replaces,
+    else ``train``.
     """
 
     folder: Path
     prefix: str
-    classes: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | int | None = None
     class_order: str = "as given"
     split: str | None = None
 
@@ -64,14 +65,16 @@ def common_prefix(locations: Sequence[str]) -> str:
     return stem if PREFIX.fullmatch(stem) else "shards"
 
 
-def read_classes(wanted: str) -> tuple[str, ...]:
-    """Return the class names that a file holds, one a line in the order of their numbers; or as many numbers.
+def read_classes(wanted: str) -> tuple[str, ...] | int:
+    """Return the class names that a file holds, one a line in the order of their numbers; or the number that is given.
 
-    Raises: ManifestError: no names, an empty line among them, or a name twice. OSError.
+    Raises: ManifestError: no names, an empty line among them, a name twice, or 0 classes. OSError.
     """
     path = Path(wanted)
     if re.fullmatch(r"[0-9]{1,7}", wanted) and not path.exists():
-        return tuple(str(number) for number in range(int(wanted)))
+        if not int(wanted):
+            raise ManifestError("0 classes are none. Give the number of classes, or a file of their names")
+        return int(wanted)
     try:
         names = tuple(path.read_text(encoding="utf-8-sig").splitlines())
     except UnicodeDecodeError as error:
@@ -119,7 +122,7 @@ def list_shards(shards: Sequence[IndexedShard], options: ListingOptions) -> Mani
     """Return the manifest of indexed shards, in the order given.
 
     Raises: OutputExistsError: a packing's manifest of that name no longer describes the shards. ManifestError: a label
-        without a name in the classes given, or the manifest to be replaced cannot be read.
+        outside the classes given, or the manifest to be replaced cannot be read.
     """
     records = tuple(ShardRecord(shard_name(s.shard), s.num_samples, s.num_bytes, s.checksum) for s in shards)
     standing = read_manifest(options.path) if options.path.exists() else None
@@ -131,7 +134,7 @@ def list_shards(shards: Sequence[IndexedShard], options: ListingOptions) -> Mani
             "Pack them again, remove it, or give this manifest another name (--prefix)"
         )
     labels = sorted({label for shard in shards for label in shard.labels})
-    classes, class_order = _classes(labels, options, standing=standing)
+    classes, num_classes, class_order = _classes(labels, options, standing=standing)
     return Manifest(
         name=options.prefix,
         split=options.split or (standing.split if standing is not None else "train"),
@@ -141,6 +144,7 @@ def list_shards(shards: Sequence[IndexedShard], options: ListingOptions) -> Mani
         shuffled=False,
         shards=records,
         options=_OPTIONS,
+        num_classes=num_classes,
     )
 
 
@@ -161,19 +165,25 @@ def standing_manifests(shards: Sequence[IndexedShard], options: ListingOptions) 
 
 def _classes(
     labels: Sequence[int], options: ListingOptions, *, standing: Manifest | None
-) -> tuple[tuple[str, ...], str]:
-    """Return the class names and how their order was made."""
+) -> tuple[tuple[str, ...], int | None, str]:
+    """Return the class names, their number, and how their order was made. Names that nobody gave are none.
+
+    Numbers as names would make two sets differ where just their highest labels do.
+    """
     if options.classes is not None:
-        classes, class_order, by_whom = options.classes, options.class_order, "were given"
-    elif standing is not None and standing.classes:
-        classes, class_order, by_whom = standing.classes, standing.class_order, f"are in {options.path}"
+        given, class_order, by_whom = options.classes, options.class_order, "were given"
+    elif standing is not None and standing.num_classes is not None:
+        given, class_order = standing.classes or standing.num_classes, standing.class_order
+        by_whom = f"are in {options.path}"
     else:
-        # Numbers as names would make two sets differ where just their highest labels do.
-        return (), "not known"
+        return (), None, "not known"
+    names, num_classes = ((), given) if isinstance(given, int) else (given, len(given))
     highest = labels[-1] if labels else -1
-    if highest >= len(classes):
+    if highest >= num_classes:
+        lack = "has no name:" if names else "is none of the"
         raise ManifestError(
-            f"label {highest} has no name: {len(classes)} classes {by_whom}, for labels 0..{len(classes) - 1}. "
-            "Give its name too (--classes), or mend the labels"
+            f"label {highest} {lack} {counted(num_classes, 'class/classes')} "
+            f"{'' if names else 'that '}{by_whom}, for labels 0..{num_classes - 1}. "
+            f"Give {'its name too' if names else 'their number'} (--classes), or mend the labels"
         )
-    return classes, class_order
+    return names, num_classes, class_order

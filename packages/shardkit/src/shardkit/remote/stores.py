@@ -33,8 +33,14 @@ _PACKAGES = {
     "abfs": "pip install adlfs",
     "abfss": "pip install adlfs",
 }
+# By its own choice the hub's library lists the folder of each file that is looked at, names no state of it, and reads
+# 5 MiB ahead of each piece: three times what is asked for.
+_HUB = "hf"
+_HUB_SETTINGS: dict[str, Any] = {"expand_info": True, "skip_instance_cache": True}
 # What tells one state of a file from another, by the names that stores have for it.
 _VERSION_FIELDS = ("ETag", "etag", "generation", "md5Hash", "content_md5", "blob_id", "xet_hash", "mtime", "created")
+# Refusals; 408, 425 and 429 ask for patience.
+_FINAL_STATUSES = frozenset({400, 401, 402, 403, 404, 405, 406, 410, 411, 412, 413, 414, 415, 451})
 # Settings that are wrong stay so; these are no OSErrors, and their packages may not be there.
 _FINAL = frozenset({"NoCredentialsError", "PartialCredentialsError", "ParamValidationError", "DefaultCredentialsError"})
 
@@ -66,7 +72,7 @@ class StoreStream:
         self.num_bytes: int | None = None
         self.version = version
         # A part of a state that is known costs no second request; whoever has all parts looks at the whole.
-        if version is None or stop is None:
+        if version is None or stop is None or scheme_of(url) == _HUB:
             self.num_bytes, self.version = self._look(version)
         self.stop = stop
         self._rest = b""
@@ -96,7 +102,7 @@ class StoreStream:
         while end is None or self._position < end:
             start, stop = self._position, min(self._position + size, self._position + size if end is None else end)
             got = "" if start == self.first else f"{start} of {'?' if end is None else end} bytes, then "
-            piece: bytes = self._tried(functools.partial(self._store.cat_file, self._path, start=start, end=stop), got)
+            piece: bytes = self._tried(functools.partial(self._part, start, stop), got)
             if piece:
                 self._patience.renew()
                 self._position += len(piece)
@@ -122,7 +128,16 @@ class StoreStream:
     def _ask_anew(self) -> dict[str, Any]:
         self._store.invalidate_cache(self._path.rpartition("/")[0])
         found: dict[str, Any] = self._store.info(self._path)
+        if scheme_of(self._url) == _HUB:
+            # This store is this stream's alone. It asks before each piece what the path is: here it finds it.
+            self._store.dircache[found["name"].rpartition("/")[0]] = [found]
         return found
+
+    def _part(self, start: int, stop: int) -> bytes:
+        # With its size given, nobody looks at the file again; as much of it as is read is enough.
+        more = {"cache_type": "none", "size": stop} if scheme_of(self._url) == _HUB else {}
+        piece: bytes = self._store.cat_file(self._path, start=start, end=stop, **more)
+        return piece
 
     def _tried(self, ask: Callable[[], Any], got: str = "") -> Any:
         """Return what the store answers. Raises: RemoteError: it refuses, or fails too often."""
@@ -145,7 +160,7 @@ def _store_of(url: str) -> tuple[AbstractFileSystem, str]:
         raise RemoteError(url, reason) from error
     scheme = scheme_of(url)
     try:
-        store, path = fsspec.core.url_to_fs(url)
+        store, path = fsspec.core.url_to_fs(url, **(_HUB_SETTINGS if scheme == _HUB else {}))
     except ImportError as error:
         advice = _PACKAGES.get(scheme, printable(str(error)))
         raise RemoteError(url, f"reading {scheme}:// needs one more package. Install it: {advice}") from error
@@ -158,9 +173,10 @@ def _store_of(url: str) -> tuple[AbstractFileSystem, str]:
 
 def _refusal(url: str, error: Exception) -> RemoteError | None:
     """Return the final error that a store's answer is; None where it may answer otherwise next time."""
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) or _status_of(error) in (404, 410):
         return RemoteError(url, "no such file", status=404)
-    if isinstance(error, PermissionError):
+    # gcsfs has a plain OSError for a right that is lacking.
+    if isinstance(error, PermissionError) or _status_of(error) in (401, 403) or str(error).startswith("Forbidden: "):
         return RemoteError(url, f"access denied ({mask_urls(_line(error))})", status=403)
     # What fsspec's stores raise for a request that asking again will not mend; the second is for what one never does.
     if isinstance(error, IsADirectoryError | NotImplementedError | ValueError | TypeError) or _is_final(error):
@@ -169,7 +185,16 @@ def _refusal(url: str, error: Exception) -> RemoteError | None:
 
 
 def _is_final(error: Exception) -> bool:
-    return any(kind.__name__ in _FINAL for kind in type(error).__mro__)
+    return _status_of(error) in _FINAL_STATUSES or any(kind.__name__ in _FINAL for kind in type(error).__mro__)
+
+
+def _status_of(error: Exception) -> int | None:
+    """Return the status of HTTP that a store's own error carries: the hub's in its response, others' by themselves."""
+    for holder in (getattr(error, "response", None), error):
+        for name in ("status_code", "code", "status"):
+            if isinstance(status := getattr(holder, name, None), int):
+                return status
+    return None
 
 
 def _in_words(error: Exception) -> str:

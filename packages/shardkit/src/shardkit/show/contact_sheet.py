@@ -1,7 +1,7 @@
 """A contact sheet: one PNG with a grid of small pictures, each with its key and its class beneath.
 
 Owns the drawing; which samples are on it is ``tiles``'. A picture that does not decode is a marked tile with the
-reason. The same tiles give the same bytes.
+reason. The same tiles give the same bytes; on another machine, letters beyond ASCII may come from another font.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import io
 import math
 from collections.abc import Sequence
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from shardkit.errors import printable
+from shardkit.show.lettering import Font, fonts_here, legible
 from shardkit.show.tiles import TILE_PX, Tile
 
 __all__ = ["caption", "contact_sheet"]
@@ -23,7 +24,7 @@ _TITLE_PX = 34
 _BACKGROUND, _EMPTY = (250, 250, 250), (236, 236, 236)
 _INK, _PALE_INK = (25, 25, 25), (105, 105, 105)
 _BROKEN, _BROKEN_INK = (252, 228, 226), (176, 30, 22)
-_Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+_TEXT_PX, _TITLE_TEXT_PX = 12, 15
 
 
 def contact_sheet(tiles: Sequence[Tile], *, title: str, classes: Sequence[str] = ()) -> bytes:
@@ -36,12 +37,11 @@ def contact_sheet(tiles: Sequence[Tile], *, title: str, classes: Sequence[str] =
     wide, high = TILE_PX + _GAP_PX, TILE_PX + 2 * _LINE_PX + _GAP_PX + 4
     sheet = Image.new("RGB", (columns * wide + _GAP_PX, _TITLE_PX + max(rows, 1) * high), _BACKGROUND)
     draw = ImageDraw.Draw(sheet)
-    font = ImageFont.load_default(size=12)
-    text = _cut(printable(title), width=sheet.width - 2 * _GAP_PX, font=ImageFont.load_default(size=15))
-    draw.text((_GAP_PX, 9), text, fill=_INK, font=ImageFont.load_default(size=15))
+    text, font = legible(title, fonts=fonts_here(_TITLE_TEXT_PX))
+    draw.text((_GAP_PX, 9), _cut(text, width=sheet.width - 2 * _GAP_PX, font=font), fill=_INK, font=font)
     for number, tile in enumerate(tiles):
         corner = (_GAP_PX + number % columns * wide, _TITLE_PX + number // columns * high)
-        _draw_tile(sheet, tile, corner=corner, classes=classes, font=font)
+        _draw_tile(sheet, tile, corner=corner, classes=classes)
     buffer = io.BytesIO()
     sheet.save(buffer, "PNG")
     return buffer.getvalue()
@@ -54,13 +54,15 @@ def caption(label: int | None, classes: Sequence[str]) -> str:
     return f"{label} {printable(classes[label])}" if 0 <= label < len(classes) else str(label)
 
 
-def _draw_tile(sheet: Image.Image, tile: Tile, *, corner: tuple[int, int], classes: Sequence[str], font: _Font) -> None:
+def _draw_tile(sheet: Image.Image, tile: Tile, *, corner: tuple[int, int], classes: Sequence[str]) -> None:
     draw = ImageDraw.Draw(sheet)
+    fonts = fonts_here(_TEXT_PX)
     left, top = corner
     frame = (left, top, left + TILE_PX - 1, top + TILE_PX - 1)
     if tile.picture is None:
         draw.rectangle(frame, fill=_BROKEN, outline=_BROKEN_INK)
-        lines = ["broken", *_wrapped(printable(tile.reason), font=font)]
+        reason, font = legible(tile.reason, fonts=fonts)
+        lines = ["broken", *_wrapped(reason, font=font)]
         for row, line in enumerate(lines[: (TILE_PX - 16) // _LINE_PX]):
             draw.text((left + 8, top + 8 + row * _LINE_PX), line, fill=_BROKEN_INK, font=font)
     else:
@@ -68,12 +70,12 @@ def _draw_tile(sheet: Image.Image, tile: Tile, *, corner: tuple[int, int], class
         spare_x, spare_y = (TILE_PX - side for side in tile.picture.size)
         sheet.paste(tile.picture, (left + spare_x // 2, top + spare_y // 2))
     below = top + TILE_PX + 3
-    draw.text((left, below), _cut(printable(tile.key), width=TILE_PX, font=font), fill=_INK, font=font)
-    text = _cut(caption(tile.label, classes), width=TILE_PX, font=font)
-    draw.text((left, below + _LINE_PX), text, fill=_PALE_INK, font=font)
+    for row, (words, ink) in enumerate(((tile.key, _INK), (caption(tile.label, classes), _PALE_INK))):
+        text, font = legible(words, fonts=fonts)
+        draw.text((left, below + row * _LINE_PX), _cut(text, width=TILE_PX, font=font), fill=ink, font=font)
 
 
-def _cut(text: str, *, width: int, font: _Font) -> str:
+def _cut(text: str, *, width: int, font: Font) -> str:
     """Return the text, its middle left out where it is wider than so many pixels."""
     # No more than this could fit; a name may be of any length.
     text = text if len(text) <= 2 * width else text[:width] + text[-width:]
@@ -86,7 +88,7 @@ def _cut(text: str, *, width: int, font: _Font) -> str:
     return shown
 
 
-def _wrapped(text: str, *, font: _Font) -> list[str]:
+def _wrapped(text: str, *, font: Font) -> list[str]:
     """Break the text between words into lines that fit a tile."""
     lines: list[str] = []
     for word in text[:400].split():
