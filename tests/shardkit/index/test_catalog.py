@@ -73,6 +73,16 @@ class TestManifest:
         with pytest.raises(ManifestError, match=r"label 9 is none of the 6 classes that are in .*tr\.manifest\.json"):
             catalog(shards)
 
+    def test_what_a_packing_said_is_not_passed_over_for_what_is_told_here(self, tmp_path: Path) -> None:
+        shards = write_packed(tmp_path, [3, 4])
+        for told in ({"classes": ("x", "y")}, {"classes": 30}, {"split": "val"}):
+            with pytest.raises(
+                OutputExistsError, match=r"t\.manifest\.json is the manifest of a packing, and says other"
+            ):
+                catalog(shards, **told)
+        assert catalog(shards, classes=tuple("abcdefghij"), split="train").written == ()
+        assert catalog(shards, classes=10, split="train").written == ()
+
     def test_a_label_without_a_name_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ManifestError, match="label 3 has no name: 2 classes were given"):
             catalog(write_set(tmp_path), classes=("a", "b"))
