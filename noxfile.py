@@ -125,19 +125,16 @@ def tests(session: nox.Session) -> None:
 
     with_slow = session.python == SLOW_TESTS_PYTHON
     quick = () if with_slow else ("-m", "not slow and not e2e")
-    parallel = ("-q", "-n", "2", "--dist", "worksteal")
+    options = ("-q", "-n", "2", "--dist", "worksteal", "--durations=8", *quick)
     one_thread = {"OMP_NUM_THREADS": "1"}  # two test processes share the cores
 
     python = bare_environment(session, "shardkit-alone", "packages/shardkit[html,parquet,remote]", *group("test"))
     session.run(python, "-c", TORCH_IS_ABSENT, external=True)
-    session.run(python, "-m", "pytest", *parallel, *quick, "tests/shardkit", external=True, env=one_thread)
+    session.run(python, "-m", "pytest", *options, "tests/shardkit", external=True, env=one_thread)
 
     install(session, ".", *group("test-all"))
-    rest = ("--ignore=tests/shardkit", "tests")
-    session.run("pytest", *parallel, "-m", "not slow and not e2e", *rest, env=one_thread)
-    if with_slow:
-        session.run("pytest", *parallel, "--durations=8", "-m", "slow or e2e", *rest, env=one_thread)
-    else:
+    session.run("pytest", *options, "--ignore=tests/shardkit", "tests", env=one_thread)
+    if not with_slow:
         session.log(f"tests marked slow or e2e run under Python {SLOW_TESTS_PYTHON} only")
 
 

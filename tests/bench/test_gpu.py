@@ -17,7 +17,7 @@ def test_loader_model_and_both_are_measured(capsys: pytest.CaptureFixture[str]) 
     gpu.main(["--smoke", "--pictures", "32", "--rounds", "1", "--workers", "0", "--size", "32"])
     printed = capsys.readouterr().out
     rows = [row for row in printed.splitlines() if re.match(r"\| \d", row)]
-    assert [row.split("|")[1].strip() for row in rows] == ["32"]
+    assert [row.split("|")[1:3] for row in rows] == [[" 32 ", " eager "], [" 32 ", " eager, decode on the device "]]
     assert all(re.search(r"\| \d+\.\d% \| 1 \|$", row) for row in rows)
 
 

@@ -39,6 +39,8 @@ TINY = (
     *("--device", "cpu", "--set", "runtime.threads=1", "--set", "log.every_s=0.0"),
 )
 _WDS = (sys.executable, "-m", "wds")
+# Commands that start a process a core unless they are told otherwise, which takes longer than all else that tests ask.
+_WITH_JOBS = frozenset({"index", "inspect", "make-shards", "repair", "reshard", "run-plan", "stats", "validate"})
 # What changes how the command looks, or how fast it starts, wherever the tests run.
 _UNWANTED = frozenset(
     {
@@ -68,11 +70,15 @@ class Ended:
 
 
 def invoke(*args: object, stdin: str | bytes = b"") -> Ended:
-    """Run the command inside this process: quick, but signals, pipes and imports are not as in real life."""
+    """Run the command inside this process: quick, but signals, pipes and imports are not as in real life.
+
+    Without ``--jobs`` in the arguments it starts no processes.
+    """
+    words = _words(args)
+    if _WITH_JOBS.intersection(words[:1]) and "--jobs" not in words:
+        words += ["--jobs", "1"]
     with loggers_kept():
-        result = CliRunner().invoke(
-            app, [str(arg) for arg in args], input=stdin, catch_exceptions=False, prog_name="wds"
-        )
+        result = CliRunner().invoke(app, words, input=stdin, catch_exceptions=False, prog_name="wds")
     return Ended(result.exit_code, result.stdout, result.stderr)
 
 

@@ -1,4 +1,4 @@
-"""Memory for the pixels of batches, as a loader would lend it."""
+"""Memory for batches, as a loader would lend it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from wdsloader.config import LoaderConfig
 from wdsloader.decode import Uint8s
+from wdsloader.encoded import slot_shape
 
 __all__ = ["fresh_slots"]
 
@@ -15,4 +16,4 @@ __all__ = ["fresh_slots"]
 def fresh_slots(config: LoaderConfig) -> Iterator[Uint8s]:
     """Yield arrays for one batch each, all new, full of what was there before."""
     while True:
-        yield np.full((config.batch_size, config.image_size, config.image_size, 3), 205, np.uint8)
+        yield np.full(slot_shape(config), 205, np.uint8)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -23,3 +26,11 @@ def train_set(tmp_path_factory: pytest.TempPathFactory) -> PictureSet:
 def val_set(tmp_path_factory: pytest.TempPathFactory) -> PictureSet:
     """101 samples of the same classes in 3 uneven shards."""
     return make_picture_set(tmp_path_factory.mktemp("val"), counts=(13, 81, 7), split="val")
+
+
+@pytest.fixture
+def lone_rank(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()

@@ -22,6 +22,7 @@ from resnettrain import (
 )
 from resnettrain.checkpoint import (
     CheckpointWriter,
+    SaveClock,
     checkpoint_path,
     remove_unfinished,
     rotate,
@@ -227,3 +228,12 @@ def test_a_save_that_fails_beside_the_loop_is_an_error_at_the_next_call(tmp_path
     with pytest.raises(CheckpointError, match=r"samples-00000000000002\.pt: could not be written"):
         call_until_it_fails()
     writer.wait()
+
+
+def test_a_checkpoint_is_due_so_many_minutes_after_the_last_one_and_with_0_never() -> None:
+    times = [100.0, 219.0, 220.0, 500.0, 619.0, 620.0]
+    clock = SaveClock(every_minutes=2.0, clock=lambda: times.pop(0))
+    found = [clock.is_due(), clock.is_due()]
+    clock.restart()
+    assert [*found, clock.is_due(), clock.is_due()] == [False, True, False, True]
+    assert not SaveClock(every_minutes=0.0, clock=iter((0.0, 1e9)).__next__).is_due()

@@ -29,6 +29,7 @@ from resnettrain import (
     train,
     with_overrides,
 )
+from resnettrain.distributed import Ranks
 from resnettrain.norm_stats import norm_stats, set_norm_stats
 from tests.helpers.checkpoints import assert_equal, learnt
 from tests.helpers.cli import wait_until
@@ -42,6 +43,11 @@ LEARNING = ["ema.decay=0.9", "ema.warmup=false", "augment.mixup=0.2", "augment.e
 
 def trained(place: Rank, config: TrainConfig, resume: Path | None = None) -> TrainResult:
     return train(config, resume=resume, place=place)
+
+
+def trained_as_the_first_says(place: Rank, config: TrainConfig) -> TrainResult:
+    """Train; all but the first rank come with another learning rate, which does not count."""
+    return train(config if place.is_first else with_overrides(config, ["optim.lr=9"]), place=place)
 
 
 def hurt(place: Rank, config: TrainConfig, rank: int, step: int, how: str) -> TrainResult:
@@ -84,10 +90,11 @@ def without_norms(content: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def pair(train_set: PictureSet, val_set: PictureSet, tmp_path_factory: pytest.TempPathFactory) -> list[TrainResult]:
-    """Two epochs of two ranks with 8 samples each, as each of them saw it."""
+    """Two epochs of two ranks with 8 samples each, as each of them saw it; a checkpoint is always due."""
     folder = tmp_path_factory.mktemp("pair")
-    config = tiny_config(train_set, folder / "run", val=val_set, data__batch_size=8)
-    found = run_ranks(trained, with_overrides(config, LEARNING), world_size=2, folder=folder)
+    due = {"checkpoint__every_minutes": 1e-9, "checkpoint__keep": 99}
+    config = tiny_config(train_set, folder / "run", val=val_set, data__batch_size=8, **due)
+    found = run_ranks(trained_as_the_first_says, with_overrides(config, LEARNING), world_size=2, folder=folder)
     assert all(isinstance(result, TrainResult) for result in found), found
     return found
 
@@ -114,6 +121,12 @@ def test_the_statistics_of_normalization_in_a_checkpoint_are_the_mean_of_the_ran
     assert torch.equal(torch.cat(common).flatten(), norms.to(torch.float64).mean(dim=0).float())
 
 
+def test_a_checkpoint_that_a_rank_asks_for_by_its_clock_is_made_by_all_at_one_step(pair: list[TrainResult]) -> None:
+    """Asked for at one boundary of steps, agreed on at the next; at the end of an epoch there is one anyway."""
+    saved = [read_checkpoint(path)["progress"]["samples"] for path in list_checkpoints(pair[0].run_dir)]
+    assert saved[:4] == [16, 48, 80, 96]
+
+
 def test_all_ranks_report_the_same_and_the_first_alone_writes(pair: list[TrainResult]) -> None:
     first, second = (without_times(result) for result in pair)
     assert first == second
@@ -132,7 +145,17 @@ def test_statistics_come_back_as_they_were() -> None:
     assert norm_stats([nn.Linear(2, 2)]).numel() == 0
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.usefixtures("lone_rank")
+def test_a_distributed_model_leaves_each_rank_the_statistics_of_its_own_batches() -> None:
+    """Else those of the first rank would be everybody's at every step, and their mean that of no data."""
+    wrapped: Any = Ranks(Rank(rank=0, local_rank=0, world_size=2)).wrap(
+        nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2))
+    )
+    assert wrapped.modules_buffers
+    assert not wrapped.will_sync_module_buffers()
+
+
+@pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_uneven_shards_give_every_rank_the_same_number_of_steps(tmp_path: Path, world_size: int) -> None:
     """DIST-01: 10, 10 and 3 samples in batches of 2 a rank."""
     shards = make_picture_set(tmp_path / "data", counts=(10, 10, 3))
@@ -166,6 +189,7 @@ def test_a_signal_to_one_rank_stops_all_at_one_step_and_the_rest_is_bit_for_bit_
     assert "ema" in learnt(alone[0].checkpoint)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_ranks(
     train_set: PictureSet, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -33,16 +33,25 @@ from wdsloader import LoaderConfig, TorchLoader, open_dataset
 CPU = Numerics.of(recipe("default").runtime)
 
 
-def figures(val: PictureSet, *, batch_size: int, num_workers: int, num_classes: int = 4) -> EvalResult:
+def figures(
+    val: PictureSet, *, batch_size: int, num_workers: int, num_classes: int = 4, flip: bool = False
+) -> EvalResult:
     config = with_values(
-        TrainConfig(), {"data": {"batch_size": batch_size, "num_workers": num_workers}, "model": {"image_size": 32}}
+        TrainConfig(),
+        {
+            "data": {"batch_size": batch_size, "num_workers": num_workers},
+            "model": {"image_size": 32},
+            "eval": {"flip": flip},
+        },
     )
     with (
         open_dataset([str(val.manifest)]) as dataset,
         Evaluator(dataset, config, numerics=CPU, num_classes=num_classes) as evaluator,
     ):
-        result = evaluator.run(build_model("tiny", num_classes=num_classes, seed=0))
+        model = build_model("tiny", num_classes=num_classes, seed=0)
+        result = evaluator.run(model)
     assert result is not None
+    assert model.training
     return result
 
 
@@ -74,6 +83,23 @@ def plain_loop(val: PictureSet) -> tuple[int, float]:
             correct += int(logits.argmax()) == label
             loss += functional.cross_entropy(logits, torch.tensor([label])).item()
     return correct, loss / 101
+
+
+def test_flipped_figures_are_of_the_mean_answer_to_a_picture_and_its_mirror_image(val_set: PictureSet) -> None:
+    result = figures(val_set, batch_size=64, num_workers=0, flip=True)
+    model = build_model("tiny", num_classes=4, seed=0).eval()
+    config = LoaderConfig(batch_size=101, image_size=32, shuffle=False, tail="pad", num_workers=0)
+    with open_dataset([str(val_set.manifest)]) as dataset, TorchLoader(dataset, config) as loader:
+        (batch,) = loader
+        images = normalize(batch.images, channels_last=False)
+        with torch.inference_mode():
+            mean = (model(images) + model(images.flip(3))) / 2
+        loss = functional.cross_entropy(mean, batch.labels).item()
+        right = int((mean.argmax(dim=1) == batch.labels).sum())
+    assert result.flip is not None
+    assert result.flip.loss == pytest.approx(loss, rel=1e-5)
+    assert result.flip.top1 == right / 101
+    assert abs(result.loss - loss) > 1e-4 * loss
 
 
 def test_top5_of_fewer_than_five_classes_is_one(val_set: PictureSet) -> None:
@@ -187,7 +213,7 @@ def alone(val_set: PictureSet) -> EvalResult:
 
 @pytest.mark.parametrize(
     ("world_size", "num_workers"),
-    [(2, 0), (3, 0), pytest.param(2, 2, marks=pytest.mark.slow), pytest.param(3, 2, marks=pytest.mark.slow)],
+    [(2, 0), *(pytest.param(*layout, marks=pytest.mark.slow) for layout in ((3, 0), (2, 2), (3, 2)))],
 )
 def test_each_of_101_samples_counts_once_on_any_number_of_ranks(
     val_set: PictureSet, alone: EvalResult, tmp_path: Path, world_size: int, num_workers: int
@@ -237,6 +263,49 @@ def test_figures_from_the_cache_are_those_of_the_stream_and_the_workers_rest(val
     assert replace(second, seconds=0.0) == replace(first, seconds=0.0)
 
 
+def test_what_could_not_be_delivered_is_asked_for_again_and_its_place_not_cached(val_set: PictureSet) -> None:
+    config = with_values(
+        TrainConfig(),
+        {
+            "data": {"batch_size": 64, "num_workers": 0, "on_error": "skip"},
+            "model": {"image_size": 32},
+            "eval": {"cache": "on"},
+        },
+    )
+    model, shard = build_model("tiny", num_classes=4, seed=0), val_set.shards[0]
+    with (
+        open_dataset([str(val_set.manifest)], on_error="skip") as dataset,
+        Evaluator(dataset, config, numerics=CPU, num_classes=4) as evaluator,
+    ):
+        shard.rename(shard.with_suffix(".away"))
+        try:
+            with pytest.raises(EvaluationError, match="88 samples were counted, the dataset has 101"):
+                evaluator.run(model)
+        finally:
+            shard.with_suffix(".away").rename(shard)
+        result = evaluator.run(model)
+    assert result is not None
+    assert result.count == 101
+
+
+def test_pictures_that_a_device_decodes_are_each_counted_once(val_set: PictureSet) -> None:
+    model = build_model("tiny", num_classes=4, seed=0)
+    results = []
+    for decode in ("gpu", "cpu"):
+        settings = {"data": {"batch_size": 16, "num_workers": 0, "decode": decode}, "model": {"image_size": 32}}
+        config = with_values(TrainConfig(), settings)
+        with (
+            open_dataset([str(val_set.manifest)]) as dataset,
+            Evaluator(dataset, config, numerics=CPU, num_classes=4) as evaluator,
+        ):
+            result = evaluator.run(model)
+        assert result is not None
+        results.append(result)
+    assert results[0].count == results[1].count == 101
+    assert results[0].loss == pytest.approx(results[1].loss, rel=0.01)
+
+
+@pytest.mark.slow
 def test_the_average_of_the_weights_is_what_is_evaluated(
     train_set: PictureSet, val_set: PictureSet, tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from resnettrain.feed import LanesFeed, require_labels
 from resnettrain.numerics import Numerics
 from shardkit import iter_samples
 from tests.helpers.picture_sets import PictureSet, make_picture_set, tiny_config
-from wdsloader import open_dataset
+from wdsloader import Batch, open_dataset
 
 CPU = Numerics.of(recipe("default").runtime)
 
@@ -29,6 +30,38 @@ def test_an_epoch_is_whole_batches_and_its_position_travels_with_them(train_set:
         resumed = LanesFeed(dataset, config, numerics=CPU, num_classes=4, place=Rank(), state=batches[3].state)
         assert [batch.keys for batch in resumed.epoch()] == [batch.keys for batch in batches[4:]]
         assert resumed.position() == feed.position()
+
+
+def test_only_the_loader_is_waited_for_and_not_the_ring_which_waits_for_computing(
+    train_set: PictureSet, tmp_path: Path
+) -> None:
+    """Else a run that computes all the time would be told that it waits for data."""
+    waited: list[object] = []
+
+    def waiting(items: Iterable[Any], /) -> Iterator[Any]:
+        for item in items:
+            waited.append(item)
+            yield item
+
+    config = tiny_config(train_set, tmp_path)
+    with open_dataset(config.data.urls) as dataset:
+        feed = LanesFeed(dataset, config, numerics=CPU, num_classes=4, place=Rank(), state=None)
+        keys = [batch.keys for batch in feed.epoch(waiting=waiting)]
+    assert all(isinstance(item, Batch) for item in waited)
+    assert [item.keys for item in waited if isinstance(item, Batch)] == keys
+
+
+def test_what_a_device_decodes_comes_as_what_the_workers_decode(train_set: PictureSet, tmp_path: Path) -> None:
+    configs = [tiny_config(train_set, tmp_path, data__decode=decode) for decode in ("gpu", "cpu")]
+    with open_dataset(configs[0].data.urls) as dataset:
+        feeds = [LanesFeed(dataset, each, numerics=CPU, num_classes=4, place=Rank(), state=None) for each in configs]
+        for one, other in zip(*(feed.epoch() for feed in feeds), strict=True):
+            assert (one.keys, one.size, one.state) == (other.keys, other.size, other.state)
+            assert torch.equal(one.labels, other.labels)
+            assert (one.images.dtype, one.images.shape) == (torch.uint8, other.images.shape)
+            assert (one.images.int() - other.images.int()).abs().float().mean() < 1.0
+        for feed in feeds:
+            feed.close()
 
 
 def test_pictures_grow_from_epoch_to_epoch_in_the_order_they_would_have_had(

@@ -55,7 +55,7 @@ def torch_version() -> str:
     return ".".join(torch.__version__.split(".")[:2])
 
 
-@pytest.mark.parametrize("name", list(RUNS))
+@pytest.mark.parametrize("name", ["plain", *(pytest.param(name, marks=pytest.mark.slow) for name in list(RUNS)[1:])])
 def test_a_run_has_the_losses_it_always_had(name: str, train_set: PictureSet, tmp_path: Path) -> None:
     known = json.loads(GOLDEN.read_text())
     if torch_version() not in known:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from resnettrain import ConfigError, RuntimeConfig
-from resnettrain.numerics import Numerics, global_switches
+from resnettrain.numerics import Numerics, global_switches, require_decoder
 
 
 def test_the_cpu_is_deterministic_in_fp32_unless_told_otherwise() -> None:
@@ -40,3 +40,10 @@ def test_the_switches_are_put_back() -> None:
     with global_switches(Numerics.of(RuntimeConfig(device="cpu")), threads=2):
         assert (torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()) == (True, 2)
     assert (torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()) == before
+
+
+def test_decoding_on_a_device_is_for_cuda() -> None:
+    require_decoder("cpu", device=torch.device("cpu"))
+    require_decoder("gpu", device=torch.device("cuda:1"))
+    with pytest.raises(ConfigError, match=r"data\.decode: 'gpu' .* this run is on 'cpu'\. Set data\.decode=cpu"):
+        require_decoder("gpu", device=torch.device("cpu"))

@@ -10,6 +10,7 @@ from resnettrain import ConfigError, read_metrics, resolve_config, train
 from tests.helpers.picture_sets import PictureSet, tiny_config
 
 
+@pytest.mark.slow
 def test_one_batch_over_and_over_is_learnt_by_heart(train_set: PictureSet, tmp_path: Path) -> None:
     config = tiny_config(
         train_set, tmp_path / "run", data__one_batch=True, schedule__epochs=8, data__batch_size=8,

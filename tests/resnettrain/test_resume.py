@@ -195,6 +195,7 @@ def test_a_checkpoint_of_other_shards_is_refused(train_set: PictureSet, tmp_path
         train(tiny_config(other, tmp_path / "run"), resume=tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_run_resumed_from_an_earlier_checkpoint_leaves_no_later_one_of_the_old_way(
     train_set: PictureSet, tmp_path: Path
 ) -> None:
@@ -224,6 +225,7 @@ def test_a_model_with_dropout_goes_on_with_the_same_bits(train_set: PictureSet, 
 
 # What a run can do beyond the plain one, and whether it changes what a step finds when it goes on.
 EVERYTHING: dict[str, Any] = {
+    "augment__alternating_flip": True,
     "augment__policy": "trivial",
     "augment__mixup": 0.2,
     "augment__cutmix": 1.0,
@@ -249,6 +251,7 @@ OTHERWISE: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [EVERYTHING, OTHERWISE], ids=["everything", "lamb and bf16"])
 def test_a_run_with_all_that_a_step_can_do_goes_on_with_the_same_bits(
     flags: dict[str, Any], train_set: PictureSet, tmp_path: Path
@@ -264,6 +267,7 @@ def test_a_run_with_all_that_a_step_can_do_goes_on_with_the_same_bits(
         assert losses(tmp_path / "whole") == losses(tmp_path / "part")[:-1] + losses(tmp_path / f"rest{workers}")
 
 
+@pytest.mark.slow
 def test_the_scale_of_fp16_goes_on_where_it_stood(train_set: PictureSet, tmp_path: Path) -> None:
     flags: dict[str, Any] = {"runtime__precision": "fp16", "model__image_size": 8, "schedule__epochs": 1}
     capped = train(tiny_config(train_set, tmp_path / "run", schedule__max_updates=2, **flags))
@@ -279,6 +283,7 @@ def test_the_scale_of_fp16_goes_on_where_it_stood(train_set: PictureSet, tmp_pat
     assert (scaler["scale"], scaler["_growth_tracker"]) == (256.0, steps + 1)
 
 
+@pytest.mark.slow
 def test_an_average_that_is_switched_on_later_begins_with_the_weights(train_set: PictureSet, tmp_path: Path) -> None:
     capped = train(tiny_config(train_set, tmp_path / "run", schedule__max_updates=2))
     assert capped.checkpoint is not None

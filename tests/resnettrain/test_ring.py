@@ -43,6 +43,14 @@ def test_where_the_device_is_the_host_nothing_is_copied() -> None:
         assert all(one is other for one, other in zip(moved, source.tensors, strict=True))
 
 
+def test_what_is_on_a_device_already_is_handed_on_as_it_is() -> None:
+    there = torch.empty((4, 3), device="meta")  # any device but the host
+    ring = DeviceRing(CPU, copying=True)
+    for number, (moved, labels) in ring.stream((n, [there, torch.full((4,), n)]) for n in range(5)):
+        assert moved is there
+        assert labels.tolist() == [number] * 4
+
+
 def test_a_ring_has_buffers_of_its_own_and_not_one_a_batch() -> None:
     places = [moved[0].data_ptr() for _, moved in DeviceRing(CPU, copying=True).stream(sources())]
     assert len(set(places)) == 3

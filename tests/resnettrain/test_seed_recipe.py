@@ -57,6 +57,7 @@ def figures(line: str) -> list[float]:
     return [float(figure) for figure in re.findall(r"\d+\.\d+", line)]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*shardshuffle")
 def test_the_seed_recipe_prints_what_the_source_prints(
     train_set: PictureSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

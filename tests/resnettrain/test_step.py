@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,13 @@ def a_batch(size: int = 8, *, seed: int = 0, side: int = 32) -> DeviceBatch:
     )
 
 
-def a_step(model: nn.Module | None = None, *, batch_size: int = 8, **flags: Any) -> TrainStep:
+def a_step(
+    model: nn.Module | None = None,
+    *,
+    batch_size: int = 8,
+    mean: Callable[[Tensor], Tensor] | None = None,
+    **flags: Any,
+) -> TrainStep:
     config = resolve_config(
         flags={
             "data.batch_size": batch_size,
@@ -74,7 +80,7 @@ def a_step(model: nn.Module | None = None, *, batch_size: int = 8, **flags: Any)
         }
     )
     model = model or build_model("tiny", num_classes=CLASSES, seed=0)
-    step = make_step(config, model, numerics=Numerics.of(config.runtime))
+    step = make_step(config, model, numerics=Numerics.of(config.runtime), mean=mean)
     step.train()
     return step
 
@@ -106,6 +112,7 @@ def test_no_step_reads_a_value_from_the_device_and_a_report_does(precision: str,
     assert syncs.found
 
 
+@pytest.mark.slow
 def test_one_batch_is_learnt_by_heart() -> None:
     step = a_step(optim__weight_decay=0.0)
     run(step, a_batch(side=16), times=60, lr=0.02)
@@ -139,6 +146,24 @@ def test_masked_rows_count_in_no_micro_batch() -> None:
     run(cut, replace(batch, weights=masked))
     for one, other in zip(weights(small.model), weights(cut.model), strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+
+
+def test_of_ranks_that_have_lost_different_numbers_of_samples_each_that_is_left_counts_the_same() -> None:
+    whole = a_step(NoNorm(), batch_size=12)
+    # Eight rows of one rank and four of the other: six are the mean.
+    ranks = [
+        a_step(NoNorm(), mean=lambda figure: torch.full_like(figure, 6.0), data__on_error="skip") for _ in range(2)
+    ]
+    for step in ranks:
+        step.model.load_state_dict(whole.model.state_dict())
+    batch = a_batch(16)
+    run(whole, replace(batch, images=batch.images[:12], labels=batch.labels[:12], weights=torch.ones(12), size=12))
+    for step, rows, kept in zip(ranks, (slice(8), slice(8, 16)), (8, 4), strict=True):
+        masked = (torch.arange(8) < kept).float()
+        run(step, replace(batch, images=batch.images[rows], labels=batch.labels[rows], weights=masked, size=8))
+    both = zip(weights(whole.model), weights(ranks[0].model), weights(ranks[1].model), strict=True)
+    for of_all, first, second in both:
+        torch.testing.assert_close((first + second) / 2, of_all, atol=1e-6, rtol=0)
 
 
 def test_bfloat16_learns_and_its_weights_stay_float32() -> None:
@@ -241,13 +266,6 @@ def test_gradients_that_are_not_finite_stop_the_run_before_the_update_and_name_t
     assert all(map(torch.equal, before, weights(model)))
     with pytest.raises(NonFiniteLossError, match=r"gradients are not finite, though the loss is .*key0, key1"):
         step.guard.check()
-
-
-@pytest.fixture
-def lone_rank(tmp_path: Path) -> Iterator[None]:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
 
 
 @pytest.mark.usefixtures("lone_rank")

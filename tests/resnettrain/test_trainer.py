@@ -20,6 +20,7 @@ from resnettrain import (
     TrainReport,
     ValReport,
     list_checkpoints,
+    read_checkpoint,
     read_metrics,
     train,
     with_overrides,
@@ -83,7 +84,7 @@ def test_a_seed_run_cannot_be_resumed(train_set: PictureSet, tmp_path: Path) -> 
         train(config, resume=tmp_path / "run")
 
 
-@pytest.mark.parametrize("setting", ["augment.flip=false", "data.lanes=4", "data.exact=true"])
+@pytest.mark.parametrize("setting", ["augment.flip=false", "data.lanes=4", "data.exact=true", "data.decode=gpu"])
 def test_a_setting_that_the_sources_pipeline_passes_over_is_refused(
     train_set: PictureSet, tmp_path: Path, setting: str
 ) -> None:
@@ -137,6 +138,7 @@ class Reads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.slow
 def test_no_step_waits_for_the_device(train_set: PictureSet, tmp_path: Path) -> None:
     counts = []
     for run, updates in (("short", 2), ("long", 5)):
@@ -146,11 +148,39 @@ def test_no_step_waits_for_the_device(train_set: PictureSet, tmp_path: Path) -> 
     assert 0 < counts[0] == counts[1]
 
 
+@pytest.mark.slow
 def test_only_the_newest_checkpoints_are_kept(train_set: PictureSet, tmp_path: Path) -> None:
     config = tiny_config(train_set, tmp_path / "run", checkpoint__every_updates=1, checkpoint__keep=2)
     train(with_overrides(config, ["schedule.max_updates=4"]))
     names = [path.name for path in list_checkpoints(tmp_path / "run")]
     assert names == ["samples-00000000000048.pt", "samples-00000000000064.pt"]
+
+
+@pytest.mark.parametrize(("minutes", "saved"), [(1e-9, [16, 32, 48]), (0, [48])])
+def test_a_checkpoint_is_made_between_two_steps_as_soon_as_the_last_one_is_that_old(
+    train_set: PictureSet, tmp_path: Path, minutes: float, saved: list[int]
+) -> None:
+    config = tiny_config(train_set, tmp_path / "run", checkpoint__every_minutes=minutes, model__image_size=8)
+    result = train(with_overrides(config, ["schedule.max_updates=3"]))
+    assert [read_checkpoint(path)["progress"]["samples"] for path in list_checkpoints(result.run_dir)] == saved
+
+
+def test_a_checkpoint_that_falls_due_during_the_validation_is_made_after_it(
+    train_set: PictureSet, tmp_path: Path
+) -> None:
+    val = make_picture_set(tmp_path / "val", counts=(20,), split="val")
+    due = {"checkpoint__every_minutes": 1e-9, "checkpoint__every_epochs": 2, "data__batch_size": 96}
+    config = tiny_config(train_set, tmp_path / "run", val=val, model__image_size=8, checkpoint__keep=9, **due)
+    saved: list[tuple[int, int]] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, ValReport):
+            saved.append((event.samples, len(list_checkpoints(tmp_path / "run"))))
+
+    train(with_overrides(config, ["checkpoint.background=false"]), progress=note)
+    newest = [read_checkpoint(path)["progress"] for path in list_checkpoints(tmp_path / "run")]
+    assert [(part["samples"], part["epoch"], part["batch"]) for part in newest] == [(96, 1, 0), (192, 2, 0)]
+    assert saved == [(96, 1), (192, 2)]
 
 
 def test_the_run_folder_tells_the_run(train_set: PictureSet, val_set: PictureSet, tmp_path: Path) -> None:
@@ -221,6 +251,7 @@ def test_shards_that_do_not_say_their_classes_give_the_model_a_thousand_with_a_l
     assert learnt(result.checkpoint)["model"]["fc.bias"].shape == (1000,)
 
 
+@pytest.mark.slow
 def test_a_run_reads_as_few_values_from_the_device_however_many_steps_it_has(
     train_set: PictureSet, tmp_path: Path
 ) -> None:

@@ -140,3 +140,21 @@ def test_classes_that_are_never_predicted_are_named() -> None:
 
 def test_nothing_is_said_of_a_run_without_a_report() -> None:
     assert verdict([{"kind": "end", "wait_share": 0.0}], config=config()) == []
+
+
+def validated(*losses: float) -> list[dict[str, Any]]:
+    return [*run(), *({"kind": "val", "top1": 0.8, "loss": loss} for loss in losses)]
+
+
+def test_a_first_validation_beyond_all_losses_of_training_that_settled_is_explained_and_no_problem() -> None:
+    problem, text = words(validated(105.3, 1.4, 0.08), "stability")
+    assert (problem, "first validation's loss, 105.3," in text, "have settled" in text) == (False, True, True)
+
+
+@pytest.mark.parametrize(("losses", "settings"), [
+    ((6.8, 1.4), config()), ((105.3,), config()), ((105.3, 99.0), config()), ((105.3, 1.4), config("loss.kind=bce")),
+])  # fmt: skip
+def test_it_is_not_where_nothing_settled_or_there_is_nothing_to_explain(
+    losses: tuple[float, ...], settings: TrainConfig
+) -> None:
+    assert "first validation" not in words(validated(*losses), "stability", settings=settings)[1]

@@ -81,6 +81,7 @@ def test_safetensors_are_read() -> None:
         read_weights(b"x", path=path)
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_the_checkpoint_of_another_and_resumes_without_it(
     train_set: PictureSet, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from PIL import Image
 
-from shardkit.jpeg import jpeg_damage
+from shardkit.jpeg import baseline_size, jpeg_damage
+from tests.helpers.jpegs import segment
 from tests.helpers.pictures import cmyk_jpeg, cut_jpeg, encode, jpeg_with_bad_exif, noisy_jpeg, turned_jpeg
 from tests.helpers.shards import jpeg_bytes
 
@@ -74,3 +75,49 @@ def test_what_the_markers_do_not_show_is_not_found() -> None:
     """One wrong bit in the codes: Pillow decodes it in silence too."""
     data = NOISE[:4000] + bytes([NOISE[4000] ^ 1]) + NOISE[4001:]
     assert jpeg_damage(data) is None
+
+
+PLAIN = encode(PICTURE, "JPEG", subsampling="4:2:0")
+FRAME = PLAIN.index(b"\xff\xc0")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        PLAIN,
+        restarting(),
+        encode(PICTURE.convert("L"), "JPEG"),
+        encode(PICTURE, "JPEG", optimize=True, icc_profile=b"profile" * 99),
+        PLAIN[:2] + segment(0xEE, b"Adobe\0\x64\0\0\0\0\1") + PLAIN[2:],
+        PLAIN[:-40],
+    ],
+)
+def test_a_baseline_picture_tells_its_size(data: bytes) -> None:
+    assert baseline_size(data) == (200, 100)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff\xd8",
+        encode(PICTURE, "PNG"),
+        encode(PICTURE, "JPEG", progressive=True),
+        encode(PICTURE, "MPO", save_all=True, append_images=[PICTURE]),
+        cmyk_jpeg(),
+        PLAIN[:FRAME],
+        PLAIN[:FRAME] + b"\xff\xc9" + PLAIN[FRAME + 2 :],  # arithmetic
+        PLAIN[: FRAME + 4] + b"\x0c" + PLAIN[FRAME + 5 :],  # 12 bits
+        PLAIN[: FRAME + 5] + b"\0\0" + PLAIN[FRAME + 7 :],  # no rows
+        PLAIN[: FRAME + 10] + b"R" + PLAIN[FRAME + 11 :],
+        PLAIN[:FRAME] + PLAIN[FRAME : FRAME + 19] + PLAIN[FRAME:],  # two frames
+        PLAIN[:2] + segment(0xEE, b"Adobe\0\x64\0\0\0\0\0") + PLAIN[2:],  # RGB
+        PLAIN[:2] + segment(0xEE, b"Adobe") + PLAIN[2:],
+        PLAIN[:2] + segment(0xE0, b"JFIF") + PLAIN[20:],
+        PLAIN[:2] + segment(0xE2, b"ICC_PROFILE\0") + PLAIN[2:],
+        PLAIN[:2] + segment(0xED, b"Photoshop 3.0\x008BIM\1\2") + PLAIN[2:],
+        PLAIN[:2] + b"junk" + PLAIN[2:],
+    ],
+)
+def test_any_other_picture_has_no_size_as_one(data: bytes) -> None:
+    assert baseline_size(data) is None

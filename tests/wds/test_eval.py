@@ -36,6 +36,20 @@ def test_the_text_is_one_line_on_stdout(finished: FinishedRun) -> None:
     assert ended.stderr == ""
 
 
+def test_a_picture_shows_what_was_taken_for_what_and_the_text_stays(finished: FinishedRun, tmp_path: Path) -> None:
+    picture = tmp_path / "classes.png"
+    ended = evaluate(finished.folder, "--confusion", picture)
+    assert (ended.code, ended.stdout) == (0, evaluate(finished.folder).stdout)
+    content = picture.read_bytes()
+    assert content.startswith(b"\x89PNG")
+    refused = evaluate(finished.folder, "--confusion", picture)
+    assert (refused.code, refused.stdout, "--on-exists overwrite" in refused.stderr) == (2, "", True)
+    assert evaluate(finished.folder, "--confusion", picture, "--on-exists", "overwrite").code == 0
+    assert picture.read_bytes() == content
+    unnamed = evaluate(finished.folder, "--confusion", tmp_path / "classes.txt")
+    assert (unnamed.code, "ends in .png" in unnamed.stderr) == (2, True)
+
+
 def test_a_checkpoint_file_is_taken_as_well_as_a_run_folder(finished: FinishedRun) -> None:
     newest = finished.folder / "checkpoints" / "samples-00000000000128.pt"
     assert evaluate(newest).stdout == evaluate(finished.folder).stdout
@@ -51,6 +65,12 @@ def test_another_batch_size_counts_the_same_samples(finished: FinishedRun) -> No
     other = json.loads(evaluate(finished.folder, "--batch-size", 5, "--json").stdout)
     assert (other["count"], other["top1"]) == (whole["count"], whole["top1"])
     assert other["loss"] == pytest.approx(whole["loss"], rel=1e-5)
+
+
+def test_decoding_on_a_device_that_is_none_is_wrong_use(finished: FinishedRun) -> None:
+    ended = evaluate(finished.folder, "--decode", "gpu", "--device", "cpu")
+    assert (ended.code, ended.stdout) == (2, "")
+    assert "data.decode: 'gpu' decodes on a CUDA device, and this run is on 'cpu'" in ended.stderr
 
 
 def test_names_that_a_shell_made_of_a_glob_are_shards_too(finished: FinishedRun, val_set: PictureSet) -> None:

@@ -38,7 +38,7 @@ def test_a_run_ends_with_0_and_its_figures_on_stdout(finished: FinishedRun) -> N
     assert finished.ended.code == 0
     lines = finished.ended.stdout.splitlines()
     assert re.fullmatch(
-        r"completed: 128 samples, 8 updates in [\d.]+ s, [\d.]+ images/s, \d+% waiting for data", lines[0]
+        r"completed: 128 samples, 8 updates in [\d.]+ s, [\d.]+ images/s, \d+% waiting .+ images/s without\)", lines[0]
     )
     assert re.fullmatch(r"train: loss \d\.\d{4}, top-1 [01]\.\d{4} over the last steps", lines[1])
     assert re.fullmatch(r"validation: top-1 [01]\.\d{4}, top-5 1\.0000, loss \d\.\d{4} on 37 samples", lines[2])
@@ -205,6 +205,8 @@ def test_a_gap_in_the_numbering_is_named_before_the_first_step(train_set: Pictur
         (("--model", "resnet500"), "resnet50"),
         (("--device", "tpu"), "tpu"),
         (("--epochs", "0"), "schedule.epochs: 0 must be at least 1"),
+        (("--decode", "tpu"), "data.decode"),
+        (("--decode", "gpu", "--device", "cpu"), "this run is on 'cpu'. Set data.decode=cpu (--decode cpu)"),
     ],
 )
 def test_a_bad_setting_is_one_line_and_wrong_use(

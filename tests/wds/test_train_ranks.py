@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from resnettrain import list_checkpoints, read_metrics
 from tests.helpers.cli import TINY, Ended, invoke, processes_of_session, run_wds, started_wds, wait_until
 from tests.helpers.damaged import write_with_bad_pictures
 from tests.helpers.picture_sets import PictureSet
+from wds.ranks import is_heard_stopping
 
 
 def train(*args: object) -> Ended:
@@ -113,3 +115,59 @@ def test_what_torchrun_would_not_set_is_wrong_use(
     ended = train("--urls", train_set.manifest, "--run-dir", tmp_path / "run")
     assert (ended.code, ended.stderr.count("\n")) == (2, 1)
     assert "WORLD_SIZE=2: torchrun sets RANK, LOCAL_RANK and WORLD_SIZE" in ended.stderr
+
+
+@pytest.fixture
+def as_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ended]]:
+    """Run `wds train` as one of three ranks on a host, as torchrun would start it; it is not ended by it."""
+
+    def run(rank: int, *args: object, attempt: int = 0) -> Ended:
+        own = tmp_path / f"attempt_{attempt}" / f"{rank}" / "error.json"
+        own.parent.mkdir(parents=True)
+        said = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 3, "TORCHELASTIC_ERROR_FILE": own}
+        for name, value in {**said, "TORCHELASTIC_RESTART_COUNT": attempt}.items():
+            monkeypatch.setenv(name, str(value))
+        return invoke("train", *args)
+
+    before = signal.getsignal(signal.SIGTERM)
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--urls", "none-{0..1}.tar"), "none-0.tar, none-1.tar: no such file"),
+        (("--urls", "none.tar", "--set", "data.batchsize=3"), "data.batchsize: unknown key"),
+        (("--urls", "none.tar", "--bogus"), "No such option: --bogus"),
+    ],
+)
+def test_what_all_ranks_of_a_host_find_wrong_is_said_by_the_first_that_finds_it(
+    as_rank: Callable[..., Ended], tmp_path: Path, args: tuple[str, ...], words: str
+) -> None:
+    ended = [as_rank(rank, *args) for rank in (1, 0, 2)]
+    assert [(end.code, end.stderr.count("\n")) for end in ended] == [(2, 1), (2, 0), (2, 0)]
+    assert ended[0].stderr.startswith(f"Error: {words}")
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    # What torchrun shows as the cause of its end.
+    causes = [json.loads((tmp_path / "attempt_0" / f"{rank}" / "error.json").read_text()) for rank in range(3)]
+    assert all(cause["message"]["message"].startswith(words) for cause in causes)
+    assert as_rank(0, *args, attempt=1).stderr == ended[0].stderr
+
+
+def test_a_rank_with_an_error_of_its_own_says_it_and_none_says_then_that_it_was_stopped(
+    as_rank: Callable[..., Ended],
+) -> None:
+    assert as_rank(0, "--urls", "a.tar").stderr == "Error: a.tar: no such file\n"
+    assert as_rank(1, "--urls", "b.tar").stderr == "Error: b.tar: no such file\n"
+    assert not is_heard_stopping()
+
+
+def test_of_the_ranks_of_a_host_one_says_that_they_were_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "0").mkdir()
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "0" / "error.json"))
+    assert [is_heard_stopping() for _ in range(3)] == [True, False, False]
+    monkeypatch.delenv("TORCHELASTIC_ERROR_FILE")
+    assert is_heard_stopping()

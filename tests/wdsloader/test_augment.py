@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,19 @@ def test_shares_of_the_area_are_uniform_and_half_of_the_crops_are_mirrored() -> 
 
 def test_no_crop_is_mirrored_where_flipping_is_off() -> None:
     assert not any(crop.flip for crop in draws(AugmentConfig(flip=False), size=(50, 50), count=50))
+
+
+def test_where_flips_alternate_each_sample_is_mirrored_every_second_epoch_and_half_of_them_in_the_first() -> None:
+    config = AugmentConfig(alternating_flip=True)
+    crops = [
+        [draw(config, seed=1, epoch=epoch, sample=sample, width=50, height=50) for epoch in range(4)]
+        for sample in range(200)
+    ]
+    flips = np.array([[crop.flip for crop in epochs] for epochs in crops])
+    assert (flips[:, 1:] != flips[:, :-1]).all()
+    assert abs(flips[:, 0].mean() - 0.5) < 0.1
+    plain = [draw(AugmentConfig(), seed=1, epoch=0, sample=sample, width=50, height=50) for sample in range(200)]
+    assert [replace(epochs[0], flip=False) for epochs in crops] == [replace(crop, flip=False) for crop in plain]
 
 
 @pytest.mark.parametrize(

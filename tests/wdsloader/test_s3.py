@@ -16,9 +16,6 @@ from wdsloader.dataset import open_dataset
 from wdsloader.errors import FetchError
 from wdsloader.shards import SampleReader
 
-s3fs = pytest.importorskip("s3fs")
-moto_server = pytest.importorskip("moto.server")
-
 COUNTS = [20, 20]
 KEYS = [f"{100 * shard + n:06d}" for shard in range(2) for n in range(20)]
 # Theirs: a loop that is left open, credentials that are looked for, times without a zone.
@@ -34,6 +31,8 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def moto() -> Iterator[Any]:
+    # Takes a second: not where tests are but collected.
+    moto_server = pytest.importorskip("moto.server")
     server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server.start()
@@ -44,6 +43,7 @@ def moto() -> Iterator[Any]:
 @pytest.fixture
 def store(moto: Any, far: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """A bucket ``data`` on a real S3 server, behind a proxy that spoils replies."""
+    s3fs = pytest.importorskip("s3fs")
     with proxy_of(moto.get_host_and_port()[1]) as proxy:
         for name, value in {
             "AWS_ENDPOINT_URL": proxy.url,

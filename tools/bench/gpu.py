@@ -2,7 +2,8 @@
 
 The model trains on synthetic batches that stay on the device, then on the loader's; forward, backward and SGD in
 bfloat16, channels last. The wait share is the part of the time of both together in which the loop has no batch. All
-figures come in one run, round by round in turns. ``--smoke`` runs all of it on the CPU with the tiny model, to test it.
+figures come in one run, round by round in turns. A row more is of the loader that leaves decoding to the device, where
+"loader alone" is the device's work too. ``--smoke`` runs all of it on the CPU with the tiny model, to test it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bench.paired import machine
 from bench.peers.task import MEAN, STD
@@ -30,6 +31,9 @@ _NUM_CLASSES = 1000
 _NUM_SHARDS = 32
 # Batches in front of a window: more than the loader keeps ready, and the first steps of a model are its slowest.
 _UNCOUNTED = 8
+# Whether the model is compiled, and who decodes.
+_WAYS: tuple[tuple[bool, Literal["cpu", "gpu"]], ...] = ((False, "cpu"), (True, "cpu"), (False, "gpu"))
+_SMOKE_WAYS = (_WAYS[0], _WAYS[2])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,7 @@ class Plan:
     rounds: int
     workers: int
     compiled: bool
+    decode: Literal["cpu", "gpu"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,7 @@ class Figures:
 
     image_size: int
     compiled: bool
+    decode: Literal["cpu", "gpu"]
     loader: list[float]
     model: list[float]
     both: list[float]
@@ -77,10 +83,11 @@ def measure(plan: Plan) -> Figures:
         augment=AugmentConfig(),
         num_workers=plan.workers,
         tail="drop",
-        pin_memory=plan.device == "cuda",
+        pin_memory=plan.device == "cuda" and plan.decode == "cpu",
+        decode=plan.decode,
     )
     found: dict[str, list[float]] = {"loader": [], "model": [], "both": [], "wait_share": []}
-    with open_dataset([str(plan.shards)]) as dataset, TorchLoader(dataset, config) as loader:
+    with open_dataset([str(plan.shards)]) as dataset, TorchLoader(dataset, config, device=device) as loader:
         batches = _endless(loader)
         for _ in range(plan.rounds):
             found["loader"].append(_rate(plan, lambda: next(batches), device=device)[0])
@@ -89,7 +96,7 @@ def measure(plan: Plan) -> Figures:
             both, seconds = _rate(plan, fed, device=device)
             found["both"].append(both)
             found["wait_share"].append(sum(fed.waits_s[-plan.batches :]) / seconds)
-    return Figures(image_size=plan.image_size, compiled=plan.compiled, **found)
+    return Figures(image_size=plan.image_size, compiled=plan.compiled, decode=plan.decode, **found)
 
 
 def _rate(plan: Plan, work: Callable[[], object], *, device: Any) -> tuple[float, float]:
@@ -169,7 +176,7 @@ def main(arguments: Sequence[str]) -> None:
         shards = chosen.shards or _fake_shards(Path(folder), num_pictures=chosen.pictures, jobs=cores)
         figures = []
         for size in chosen.size or ([32] if chosen.smoke else [224, 160]):
-            for compiled in (False,) if chosen.smoke else (False, True):
+            for compiled, decode in _SMOKE_WAYS if chosen.smoke else _WAYS:
                 plan = Plan(
                     shards=shards,
                     model="tiny" if chosen.smoke else "resnet50",
@@ -181,9 +188,10 @@ def main(arguments: Sequence[str]) -> None:
                     rounds=chosen.rounds,
                     workers=cores if chosen.workers is None else chosen.workers,
                     compiled=compiled,
+                    decode=decode,
                 )
                 figures.append(measure(plan))
-                print(f"{size} px, {'compiled' if compiled else 'eager'}: done", file=sys.stderr, flush=True)
+                print(f"{size} px, {_way(figures[-1])}: done", file=sys.stderr, flush=True)
     name = "the CPU" if chosen.smoke else torch.cuda.get_device_name()
     print(
         f"{name}; {machine({package: version(package) for package in ('torch', 'torchvision', 'numpy')})}", "", sep="\n"
@@ -222,7 +230,10 @@ def _table(figures: Sequence[Figures]) -> str:
             f"{statistics.median(found):,.0f} ({min(found):,.0f}-{max(found):,.0f})"
             for found in (one.loader, one.model, one.both)
         )
-        way = "compiled" if one.compiled else "eager"
         wait = statistics.median(one.wait_share)
-        lines.append(f"| {one.image_size} | {way} | {rates} | {wait:.1%} | {len(one.both)} |")
+        lines.append(f"| {one.image_size} | {_way(one)} | {rates} | {wait:.1%} | {len(one.both)} |")
     return "\n".join(lines)
+
+
+def _way(one: Figures) -> str:
+    return ("compiled" if one.compiled else "eager") + (", decode on the device" if one.decode == "gpu" else "")

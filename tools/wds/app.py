@@ -27,7 +27,7 @@ from wds.make_shards import make_shards
 from wds.patterns import GreedyCommand, refuse_empty, with_home
 from wds.peek import peek
 from wds.predict import export, predict
-from wds.ranks import is_heard
+from wds.ranks import is_heard, is_heard_stopping
 from wds.recipes import recipes_app
 from wds.repair import repair
 from wds.report import report
@@ -63,7 +63,8 @@ def _known_endings() -> Iterator[None]:
         raise _wrong_use(error) from None
     except (KeyboardInterrupt, _Terminated) as stop:
         by, code = ("SIGTERM", _TERMINATED) if isinstance(stop, _Terminated) else ("Ctrl-C", _CTRL_C)
-        print_error(f"stopped by {by}")
+        if is_heard_stopping():
+            print_error(f"stopped by {by}")
         raise typer.Exit(code) from None
     except BrokenPipeError:
         # Whoever read our output has seen enough.
@@ -138,13 +139,11 @@ def _exit_code(error: Exception) -> int | None:
 
 
 def _show(error: Exception) -> None:
-    if "LOCAL_RANK" in os.environ:
-        # The launcher ends the ranks that are left: this one ends by itself, and has something to say.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.environ.get("WDS_DEBUG") == "1":
         traceback.print_exception(error)
-    if is_heard(error):
-        print_error(_in_words(error))
+    words = _in_words(error)
+    if is_heard(error, words):
+        print_error(words)
 
 
 def _wrong_use(error: TyperException) -> Exception:
@@ -154,7 +153,9 @@ def _wrong_use(error: TyperException) -> Exception:
     context = getattr(error, "ctx", None)
     message = error.format_message()
     stop = "" if message.endswith((".", "?")) else "."
-    print_error(message + stop + ("" if context is None else f" See: {context.command_path} --help"))
+    words = message + stop + ("" if context is None else f" See: {context.command_path} --help")
+    if is_heard(error, words):
+        print_error(words)
     return typer.Exit(error.exit_code)
 
 
@@ -235,7 +236,10 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    app(prog_name="wds")
+    try:
+        app(prog_name="wds")
+    except _Terminated:  # while an ending was being told
+        sys.exit(_TERMINATED)
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> None:

@@ -1,22 +1,30 @@
-"""Which rank this process is, as torchrun says it, and the short way to start several on one machine."""
+"""Which rank this process is, as torchrun says it, who of several says an error, and the short way to start them."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
+import shutil
 import signal
 import sys
+import tempfile
+import time
 import uuid
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from wds.console import print_error, setup_logging
+from wds.text import masked, visible
 
 if TYPE_CHECKING:
     from resnettrain import Rank
 
-__all__ = ["is_heard", "launch_ranks", "this_rank"]
+__all__ = ["is_heard", "is_heard_stopping", "launch_ranks", "this_rank"]
 
 # The last is what clusters send before they take a machine away.
 _SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
@@ -43,11 +51,71 @@ def this_rank() -> Rank:
     return place
 
 
-def is_heard(error: Exception) -> bool:
-    """Tell whether this process is to print an error: what another rank has said already, one of each host repeats."""
+def is_heard(error: Exception, words: str) -> bool:
+    """Tell whether this process is to print an error: of the ranks of a host, the first one that comes with it does.
+
+    What another rank has failed of, one of each host repeats: it may have shown its progress since. An error of its own
+    goes into torchrun's summary too.
+    """
+    local_rank = os.environ.get("LOCAL_RANK")
+    if local_rank is None:
+        return True
+    # The launcher ends the ranks that are left: this one ends by itself, and may have something to say.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     from resnettrain import PeerError
 
-    return not isinstance(error, PeerError) or os.environ.get("LOCAL_RANK", "0") == "0"
+    if isinstance(error, PeerError):
+        return local_rank == "0"
+    with suppress(OSError):
+        _tell_launcher(words)
+    return _is_first_to_say(words)
+
+
+def is_heard_stopping() -> bool:
+    """Tell whether this process is to say that it was stopped: of a host one does, and none where one has said why."""
+    return not _said() and _is_first_to_say("stopped")
+
+
+def _said() -> list[Path]:
+    """Return what the ranks of this host have left for one another of the errors that they have said."""
+    place = _place_of_words()
+    return [] if place is None else list(place.parent.glob(f"{place.name}*"))
+
+
+def _is_first_to_say(words: str) -> bool:
+    place = _place_of_words()
+    if place is None:
+        return True
+    digest = hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
+    try:
+        place.with_name(place.name + digest).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError:  # rather twice than never
+        pass
+    return True
+
+
+def _place_of_words() -> Path | None:
+    """Return what the names of such files begin with; None where torchrun has not started this process.
+
+    torchrun names each rank a file for its error, in a folder of its own beside those of the others.
+    """
+    own = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not own:
+        return None
+    # The launcher's number and its attempt: nothing that an earlier run has left may silence an error.
+    return Path(own).parent.parent / f"said-{os.getppid()}-{os.environ.get('TORCHELASTIC_RESTART_COUNT')}-"
+
+
+def _tell_launcher(words: str) -> None:
+    """Leave an error where torchrun looks for what to say at its end, in torch's form."""
+    own = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if own:
+        said = {"message": masked(visible(words)), "extraInfo": {"timestamp": str(int(time.time()))}}
+        whole = Path(own).with_suffix(".new")
+        whole.write_text(json.dumps({"message": said}))
+        whole.replace(own)
 
 
 def launch_ranks(num_ranks: int | None) -> None:
@@ -63,7 +131,7 @@ def launch_ranks(num_ranks: int | None) -> None:
         raise typer.BadParameter(
             f"{num_ranks}, but torchrun has started {already} here: leave it", param_hint="--nproc"
         )
-    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -71,6 +139,7 @@ def launch_ranks(num_ranks: int | None) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_ranks)))
     # What the ranks say themselves is enough.
     logging.disable(logging.CRITICAL)
+    folder = tempfile.mkdtemp(prefix="wds-ranks-")
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -80,6 +149,8 @@ def launch_ranks(num_ranks: int | None) -> None:
         rdzv_endpoint="127.0.0.1:0",
         max_restarts=0,
         monitor_interval=0.1,
+        # The folder of its own choice would stay behind.
+        logs_specs=DefaultLogsSpecs(folder),
     )
     # Without it, the launcher would die of what it is to pass on; older torch asks the environment alone.
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = _SIGNALS
@@ -95,4 +166,6 @@ def launch_ranks(num_ranks: int | None) -> None:
             print_error(f"rank {rank} was killed by {signal.Signals(-failure.exitcode).name}")
             raise typer.Exit(128 - failure.exitcode) from None
         raise typer.Exit(failure.exitcode) from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     raise typer.Exit(0)

@@ -13,7 +13,7 @@ from wds.console import AsJson, print_json, print_line, print_note
 if TYPE_CHECKING:
     from resnettrain import Judgement
 
-__all__ = ["print_verdict", "report"]
+__all__ = ["OnExists", "print_verdict", "report", "require_writable"]
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders of wds train.", show_default=False)]
 Html = Annotated[
@@ -25,7 +25,7 @@ Evals = Annotated[
     typer.Option("--eval", metavar="FILE.json", help="What `wds eval --per-class --json` wrote: classes go in too."),
 ]
 OnExists = Annotated[
-    Literal["fail", "overwrite"], typer.Option("--on-exists", help="Where a page of that name is there already.")
+    Literal["fail", "overwrite"], typer.Option("--on-exists", help="Where a file of that name is there already.")
 ]
 
 
@@ -43,7 +43,7 @@ def report(
     classes = [read_class_report(path) for path in evals or ()]
     page = html or (None if as_json else runs[0] / "report.html")
     if page is not None:
-        _require_writable(page, replace=on_exists == "overwrite")
+        require_writable(page, suffix=".html", replace=on_exists == "overwrite")
         write_atomically(page, report_page(found, classes=classes), replace=on_exists == "overwrite")
     document = report_document(found)
     if as_json:
@@ -71,13 +71,14 @@ def _in_words(run: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _require_writable(page: Path, *, replace: bool) -> None:
+def require_writable(path: Path, *, suffix: str, replace: bool) -> None:
+    """Refuse a name for a new file before there is anything to write. Raises: ReportError, OutputExistsError."""
     from resnettrain import ReportError
     from shardkit import OutputExistsError
 
-    if page.suffix.lower() != ".html":
-        raise ReportError(f"{page}: the file is HTML; give it a name that ends in .html")
-    if not page.parent.is_dir():
-        raise ReportError(f"{page.parent}: no such folder. Make it first")
-    if page.exists() and not replace:
-        raise OutputExistsError(f"{page} exists. Choose another name, or give --on-exists overwrite")
+    if path.suffix.lower() != suffix:
+        raise ReportError(f"{path}: the file is {suffix[1:].upper()}; give it a name that ends in {suffix}")
+    if not path.parent.is_dir():
+        raise ReportError(f"{path.parent}: no such folder. Make it first")
+    if path.exists() and not replace:
+        raise OutputExistsError(f"{path} exists. Choose another name, or give --on-exists overwrite")

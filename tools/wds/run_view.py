@@ -99,10 +99,11 @@ def _report(event: TrainReport, started: RunStarted | None) -> str:
     batches = f"/{started.epoch_batches}" if started is not None and started.epoch_batches is not None else ""
     left = "" if event.eta_s is None else f", {_duration(event.eta_s)} left"
     held = "" if event.memory_bytes is None else f", {human_bytes(event.memory_bytes)} of memory"
+    used = "" if event.mfu is None else f", {event.mfu:.1%} MFU"
     return (
         f"epoch {event.epoch + 1}{epochs} batch {event.batch}{batches}  loss {event.loss:.4f}  "
         f"top-1 {event.top1:.3f}  lr {event.lr:.4f}  {event.images_per_s:.0f} images/s, "
-        f"{event.wait_share:.0%} waiting for data{left}{held}"
+        f"{event.wait_share:.0%} waiting for data{left}{held}{used}"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+import dataclasses
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,12 +13,12 @@ from wds import train_options as opt
 from wds.console import AsJson, print_json, print_line, print_note
 from wds.patterns import expand_existing, without_stdin
 from wds.ranks import launch_ranks, this_rank
-from wds.report import print_verdict
+from wds.report import OnExists, print_verdict, require_writable
 from wds.run_view import RunView
 from wds.text import counted, masked
 
 if TYPE_CHECKING:
-    from resnettrain import ClassFigures, EvalResult, TrainConfig, TrainResult
+    from resnettrain import ClassFigures, EvalResult, Rank, TrainConfig, TrainResult
 
 __all__ = ["evaluate", "train"]
 
@@ -55,6 +55,7 @@ def train(
     exact: opt.Exact = None,
     on_error: opt.OnError = None,
     max_skipped: opt.MaxSkipped = None,
+    decode: opt.Decode = None,
     device: opt.Device = None,
     synthetic: opt.Synthetic = False,
     overfit_one_batch: opt.OneBatch = None,
@@ -72,6 +73,7 @@ def train(
     given = locals()
     if not dry_run:
         launch_ranks(nproc)
+    place = this_rank()
     from resnettrain import ConfigError, resolve_config
 
     flags = opt.settings_by_flag(given)
@@ -82,7 +84,7 @@ def train(
     settings = resolve_config(recipe_name=recipe, file=config, overrides=overrides or (), flags=flags, base=base)
     if batch_size is not None and settings.data.global_batch_size is not None:
         raise ConfigError("--batch-size: data.global_batch_size is given too, and says what it is. Give one of them")
-    act = _show if dry_run else partial(_run, resume=resume)
+    act = _show if dry_run else partial(_run, resume=resume, place=place)
     act(settings, as_json=as_json)
 
 
@@ -96,35 +98,33 @@ def evaluate(
     cache_limit: opt.CacheLimit = None,
     allow_commands: opt.AllowCommands = None,
     on_error: opt.OnError = None,
+    decode: opt.Decode = None,
     device: opt.Device = None,
     flip: opt.Flip = None,
     per_class: opt.PerClass = None,
+    confusion: opt.Confusion = None,
+    on_exists: OnExists = "fail",
     nproc: opt.NumRanks = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a checkpoint on shards, every sample exactly once; on the run's own validation set without --urls."""
+    given = locals()
     launch_ranks(nproc)
+    place = this_rank()
     from resnettrain import ConfigError, resolve_config
 
-    flags = {
-        "data.batch_size": batch_size,
-        "data.num_workers": workers,
-        "data.cache_dir": cache_dir,
-        "data.cache_limit": cache_limit,
-        "data.allow_commands": allow_commands,
-        "data.on_error": on_error,
-        "eval.flip": flip,
-        "eval.classes": per_class,
-        "runtime.device": device,
-    }
-    settings = resolve_config(base=_settings_in(checkpoint), flags=flags)
+    of_run = _settings_in(checkpoint)
+    listed = of_run.eval.classes if per_class is None else per_class
+    flags = opt.settings_by_flag(given) | {"eval.flip": flip, "eval.classes": listed or confusion is not None}
+    settings = resolve_config(base=of_run, flags=flags)
     named = without_stdin([*(urls or []), *(patterns or [])]) or list(settings.data.val_urls)
     if not named:
         raise ConfigError(f"{checkpoint}: the run had no validation shards. Give --urls PATTERN.")
     expand_existing(named, on_error=settings.data.on_error)
+    if confusion is not None:
+        require_writable(confusion, suffix=".png", replace=on_exists == "overwrite")
     from resnettrain import evaluate_checkpoint
 
-    place = this_rank()
     view = RunView(quiet=as_json)
     try:
         result = evaluate_checkpoint(checkpoint, named, overrides=settings, progress=view, place=place)
@@ -132,10 +132,21 @@ def evaluate(
         view.close()
     if not place.is_first:
         return
+    shown = result if listed else dataclasses.replace(result, classes=None)
     if as_json:
-        print_json({"checkpoint": str(checkpoint), "urls": [masked(url) for url in named], **_figures(result)})
+        print_json({"checkpoint": str(checkpoint), "urls": [masked(url) for url in named], **_figures(shown)})
     else:
-        _print_figures(result)
+        _print_figures(shown)
+    if confusion is not None and result.classes is not None:
+        _draw(result.classes, confusion, replace=on_exists == "overwrite")
+
+
+def _draw(classes: ClassFigures, path: Path, *, replace: bool) -> None:
+    from resnettrain import confusion_picture
+    from shardkit import write_atomically
+
+    write_atomically(path, confusion_picture(classes), replace=replace)
+    print_note(f"wrote {path}")
 
 
 def _settings_of(resume: Path | None, *, run_dir: Path | None) -> TrainConfig | None:
@@ -160,7 +171,7 @@ def _settings_in(checkpoint: Path) -> TrainConfig:
     from resnettrain import resume_config
 
     settings = resume_config(checkpoint)
-    return replace(settings, data=replace(settings.data, allow_commands=False))
+    return dataclasses.replace(settings, data=dataclasses.replace(settings.data, allow_commands=False))
 
 
 def _show(settings: TrainConfig, *, as_json: bool) -> None:
@@ -173,7 +184,7 @@ def _show(settings: TrainConfig, *, as_json: bool) -> None:
         print_line(to_toml(settings).rstrip())
 
 
-def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
+def _run(settings: TrainConfig, *, resume: Path | None, place: Rank, as_json: bool) -> None:
     """Train, show how it goes, say how it ended, and exit with 128 + signal where a signal ended it."""
     import resnettrain
 
@@ -183,7 +194,6 @@ def _run(settings: TrainConfig, *, resume: Path | None, as_json: bool) -> None:
     for named in filter(None, (settings.data.urls, settings.data.val_urls)):
         expand_existing(named, on_error=settings.data.on_error)
     by_source = settings.data.pipeline == "source"
-    place = this_rank()
     view = RunView(source_format=by_source and not as_json, quiet=as_json)
     try:
         start: Path | Literal["auto"] | None = "auto" if resume == _AUTO else resume
@@ -209,18 +219,18 @@ def _print_ending(result: TrainResult, *, as_json: bool) -> None:
         confusion=None if classes is None else classes.confusion.tolist(),
     )
     if as_json:
-        print_json({**_as_document(result), "verdict": [asdict(one) for one in judged]})
+        print_json({**_as_document(result), "verdict": [dataclasses.asdict(one) for one in judged]})
         return
     _print_result(result)
     print_verdict(judged)
 
 
 def _print_result(result: TrainResult) -> None:
-    waited = result.wait_s / max(result.seconds - result.val_s - result.save_s, 1e-9)
     print_line(
         f"{result.outcome}: {counted(result.samples, 'sample')}, {counted(result.updates, 'update')} in "
         f"{result.seconds:.1f} s, "
-        f"{result.images_per_s:.1f} images/s, {waited:.0%} waiting for data"
+        f"{result.images_per_s:.1f} images/s, {result.wait_share:.0%} waiting for data "
+        f"({result.compute_images_per_s:.1f} images/s without)"
     )
     if result.loss is not None and result.top1 is not None:
         print_line(f"train: loss {result.loss:.4f}, top-1 {result.top1:.4f} over the last steps")
@@ -249,6 +259,7 @@ def _as_document(result: TrainResult) -> dict[str, object]:
         "skipped": dict(result.skipped),
         "seconds": result.seconds,
         "images_per_s": result.images_per_s,
+        "compute_images_per_s": result.compute_images_per_s,
         "wait_s": result.wait_s,
     }
 

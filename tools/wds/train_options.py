@@ -14,6 +14,8 @@ __all__ = [
     "CacheDir",
     "CacheLimit",
     "ConfigFile",
+    "Confusion",
+    "Decode",
     "Device",
     "DryRun",
     "Epochs",
@@ -60,6 +62,7 @@ _KEYS = {
     "allow_commands": "data.allow_commands",
     "exact": "data.exact",
     "on_error": "data.on_error",
+    "decode": "data.decode",
     "max_skipped": "data.max_skipped",
     "model": "model.name",
     "image_size": "model.image_size",
@@ -194,6 +197,10 @@ Flip = Annotated[
 PerClass = Annotated[
     bool | None, typer.Option("--per-class", help="Also every class by itself, and what it was taken for.")
 ]
+Confusion = Annotated[
+    Path | None,
+    typer.Option("--confusion", metavar="FILE.png", help="Draw what the samples of each class were taken for."),
+]
 Exact = Annotated[
     bool | None, typer.Option("--exact", help="Refuse shards without an index rather than stream them inexactly.")
 ]
@@ -214,6 +221,14 @@ MaxSkipped = Annotated[
         parser=_count_or_share,
         help="With --on-error skip: stop when an epoch has more of them; a count (100) or a share (0.01).  "
         "Default: 0.01.",
+    ),
+]
+Decode = Annotated[
+    str | None,
+    typer.Option(
+        "--decode",
+        metavar="cpu|gpu",
+        help="Where JPEGs are decoded: by the workers, or on the CUDA device, for few cores a GPU.  Default: cpu.",
     ),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]

@@ -143,6 +143,7 @@ def test_members_too_large_for_memory_are_not_read(tmp_path: Path) -> None:
     assert peak_mib(tmp_path / "x.tar") < 150
 
 
+@pytest.mark.slow
 def test_memory_is_flat_over_thousands_of_samples_good_and_bad(tmp_path: Path) -> None:
     """Also where every picture is broken: an error must not hold on to the bytes it is about."""
     few = write_samples(tmp_path / "few.tar", 10)

@@ -11,8 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from shardkit import CheckOptions, check_shards, index_path_of, seeded_words
+
+# More of them with pytest --hypothesis-profile=thorough, as of the examples of a law.
+NUM_MOMENTS = settings().max_examples // 10
 
 # Arguments: the folder, the number of processes, and what to do with what exists.
 PACK = textwrap.dedent("""
@@ -95,7 +99,7 @@ def test_what_has_a_final_name_is_whole_and_beginning_again_ends_like_an_undistu
     assert contents(tmp_path) == undisturbed
 
 
-@pytest.mark.parametrize("moment", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 30))])
+@pytest.mark.parametrize("moment", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, NUM_MOMENTS))])
 def test_killed_at_any_moment_and_resumed_it_ends_like_an_undisturbed_run(
     tmp_path: Path, undisturbed: dict[str, bytes], moment: int
 ) -> None:

@@ -9,9 +9,13 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from shardkit import CheckOptions, PackConfig, PackError, check_shards, require_apart, seeded_words
 from tests.helpers.shards import write_samples
+
+# More of them with pytest --hypothesis-profile=thorough, as of the examples of a law.
+NUM_MOMENTS = settings().max_examples // 10
 
 # Arguments: the folder of the inputs, that of the output, the number of processes.
 RESHARD = textwrap.dedent("""
@@ -68,7 +72,7 @@ def undisturbed(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     return contents(folder)
 
 
-@pytest.mark.parametrize("moment", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 30))])
+@pytest.mark.parametrize("moment", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, NUM_MOMENTS))])
 def test_killed_at_any_moment_and_resumed_it_ends_like_an_undisturbed_run(
     tmp_path: Path, inputs: Path, undisturbed: dict[str, bytes], moment: int
 ) -> None:

@@ -131,6 +131,7 @@ class TestInABrowser:
         assert found.tags.count("img") == 9
         assert dom.count('<div class="box broken">') == 1
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 900)], ids=["phone", "desktop"])
     @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
     def test_it_is_readable_at_any_width_light_and_dark(

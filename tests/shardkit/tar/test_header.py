@@ -225,6 +225,13 @@ def agree(header_block: bytes) -> None:
         assert (header.name.decode("utf-8", "surrogateescape"), header.size) == plain
 
 
+def test_a_checksum_that_is_off_by_what_the_sum_of_the_bytes_wraps_at_is_wrong() -> None:
+    # The short way looks at 16 bits of a sum, the checksum has 18.
+    block = bytearray(build_headers("a.jpg", num_bytes=3))
+    block[148:154] = b"%06o" % (int(block[148:154], 8) + (1 << 16))
+    assert parse_plain(bytes(block)) is None
+
+
 @pytest.mark.parametrize("count", range(0, 512, 51))
 def test_the_short_way_leaves_short_blocks_to_the_long_one(count: int) -> None:
     assert parse_plain(build_headers("a.jpg", num_bytes=3)[:count]) is None

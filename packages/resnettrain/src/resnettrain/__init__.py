@@ -58,6 +58,7 @@ from resnettrain.verdict import Judgement, verdict
 
 if TYPE_CHECKING:
     from resnettrain.checkpoint import find_checkpoint, latest, list_checkpoints, read_checkpoint
+    from resnettrain.confusion import confusion_picture
     from resnettrain.evaluate import EvalResult, Figures, evaluate_checkpoint
     from resnettrain.export import Exported, export_model, export_suffix
     from resnettrain.lr_find import LrPoint, LrRange, find_lr, suggested_lr
@@ -135,6 +136,7 @@ __all__ = [
     "ValReport",
     "build_model",
     "config_of",
+    "confusion_picture",
     "evaluate_checkpoint",
     "export_model",
     "export_suffix",
@@ -190,6 +192,7 @@ _HEAVY = {
     "Unreadable": "predict",
     "build_model": "model",
     "config_of": "state",
+    "confusion_picture": "confusion",
     "evaluate_checkpoint": "evaluate",
     "export_model": "export",
     "export_suffix": "export",

@@ -13,8 +13,9 @@ import pickle
 import queue
 import shutil
 import threading
+import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,6 +28,7 @@ from shardkit import atomic_file, counted, remove_leftovers, sync_folder
 __all__ = [
     "BEST",
     "CheckpointWriter",
+    "SaveClock",
     "checkpoint_path",
     "find_checkpoint",
     "latest",
@@ -206,6 +208,23 @@ class CheckpointWriter:
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+
+class SaveClock:
+    """Tells when the last checkpoint is so many minutes old that another one is due; with 0 minutes none ever is."""
+
+    def __init__(self, *, every_minutes: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._every_s = every_minutes * 60
+        self._clock = clock
+        self._last = clock()
+
+    def is_due(self) -> bool:
+        """Return whether the time has come."""
+        return self._every_s > 0 and self._clock() - self._last >= self._every_s
+
+    def restart(self) -> None:
+        """Count from now on: a checkpoint was made."""
+        self._last = self._clock()
 
 
 def _on_host(value: Any) -> Any:

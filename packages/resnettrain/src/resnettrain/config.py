@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from resnettrain.config_checks import at_least, within
+from resnettrain.config_checks import at_least, positive, within
 from resnettrain.config_learning import (
     AugmentConfig,
     EmaConfig,
@@ -52,7 +52,8 @@ class DataConfig:
     batch and no data: compute alone. `one_batch`: the first batch over and over, to be learnt by heart.
     `batch_size` is per rank.
     `on_error` "skip" passes over samples that cannot be delivered, until more than `max_skipped` of an epoch were: a
-    number of samples, or a share of the epoch. `num_workers` None is the pipeline's own default: a worker a core, or 4.
+    number of samples, or a share of the epoch. `decode` "gpu" leaves ordinary JPEGs to the CUDA device, for machines
+    with few cores a GPU. `num_workers` None is the pipeline's own default: a worker a core, or 4.
     `cache_limit` is a size (`200GiB`) or a share of the disk (`30%`);
     `cache_ignore_query` names fields of a URL's query that do not tell one shard from another (`X-Amz-*`).
     `global_batch_size`, that of all ranks together, is what the learning rate and a resume go by; given, it says what
@@ -74,6 +75,7 @@ class DataConfig:
     exact: bool = False
     on_error: Literal["stop", "skip"] = "stop"
     max_skipped: int | float = 0.01
+    decode: Literal["cpu", "gpu"] = "cpu"
 
     def __post_init__(self) -> None:
         at_least("data.batch_size", self.batch_size, low=1)
@@ -167,18 +169,21 @@ class DistributedConfig:
 class CheckpointConfig:
     """When a checkpoint is written, and how many of the newest are kept; the best one is kept beside them.
 
-    One is always written at the end, and one after a validation that is the best so far. `background` writes them in a
-    thread, while the training goes on.
+    One is always written at the end, and one after a validation that is the best so far. So many minutes after the last
+    one (`every_minutes`; 0: never) another is written between two steps, so that a kill costs no more work than that.
+    `background` writes them in a thread, while the training goes on.
     """
 
     every_epochs: int = 1
     every_updates: int | None = None
+    every_minutes: float = 15.0
     keep: int = 3
     background: bool = True
 
     def __post_init__(self) -> None:
         at_least("checkpoint.every_epochs", self.every_epochs, low=1)
         at_least("checkpoint.keep", self.keep, low=1)
+        within("checkpoint.every_minutes", self.every_minutes, low=0.0, high=math.inf)
         if self.every_updates is not None:
             at_least("checkpoint.every_updates", self.every_updates, low=1)
 
@@ -188,7 +193,8 @@ class LogConfig:
     """When a report is made: every `every_s` seconds, once more than `min_steps` losses are there.
 
     A report is the mean of the last `window_steps` steps. `at_epoch_end` adds one at the end of each epoch.
-    `tensorboard`: they are written as events too.
+    `tensorboard`: they are written as events too. `peak_tflops`: what one device computes at most, in 1e12 operations a
+    second, for the share of it that the run makes use of (MFU); None: that of devices known here.
     """
 
     every_s: float = 5.0
@@ -196,9 +202,12 @@ class LogConfig:
     min_steps: int = 0
     at_epoch_end: bool = True
     tensorboard: bool = False
+    peak_tflops: float | None = None
 
     def __post_init__(self) -> None:
         within("log.every_s", self.every_s, low=0.0, high=math.inf)
+        if self.peak_tflops is not None:
+            positive("log.peak_tflops", self.peak_tflops)
         at_least("log.window_steps", self.window_steps, low=1)
         at_least("log.min_steps", self.min_steps, low=0)
 

@@ -157,7 +157,8 @@ class ResolutionConfig:
 class AugmentConfig:
     """What chance does to a training picture.
 
-    In the loader: the crop (area share, aspect ratio) and the horizontal flip. On the device, in this order: `policy`
+    In the loader: the crop (area share, aspect ratio) and the horizontal flip, by chance or, `alternating_flip`, every
+    second epoch. On the device, in this order: `policy`
     "trivial" (TrivialAugment, wide) or "rand" (RandAugment: `rand_ops` operations at `rand_magnitude`, a share of the
     strongest); `mixup` and `cutmix` with that alpha, one of the two for a batch where both are above 0; a rectangle
     erased with probability `erasing`.
@@ -166,6 +167,7 @@ class AugmentConfig:
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: bool = True
+    alternating_flip: bool = False
     policy: Literal["none", "trivial", "rand"] = "none"
     rand_ops: int = 2
     rand_magnitude: float = 0.3
@@ -180,6 +182,8 @@ class AugmentConfig:
         low, high = self.ratio
         if not 0 < low <= high < math.inf:
             raise ConfigError(f"augment.ratio: [{low}, {high}] must be 0 < low <= high.")
+        if self.alternating_flip and not self.flip:
+            raise ConfigError("augment.alternating_flip: needs augment.flip=true.")
         at_least("augment.rand_ops", self.rand_ops, low=1)
         for name in ("rand_magnitude", "mixup", "cutmix", "erasing"):
             within(f"augment.{name}", getattr(self, name), low=0.0, high=1.0)

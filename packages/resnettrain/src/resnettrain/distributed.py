@@ -150,7 +150,7 @@ class Ranks:
     def step_done(self) -> None:
         """Note that a step is over: from the first on, a rank that is silent for long is taken for dead."""
         if self._watch is not None:
-            self._watch.start()
+            self._watch.settle()
 
     def _barrier(self) -> None:
         # On host tensors: torch's own would ask the device.

@@ -22,7 +22,7 @@ from resnettrain.feed import move_to, require_labels
 from resnettrain.gpu_augment import Normalizer
 from resnettrain.metrics import ClassFigures, Totals
 from resnettrain.model import build_model
-from resnettrain.numerics import Numerics, global_switches
+from resnettrain.numerics import Numerics, global_switches, require_decoder
 from resnettrain.progress import Progress, ValProgress, silent
 from resnettrain.rank import Rank
 from resnettrain.resume import find_start
@@ -100,7 +100,9 @@ class Evaluator:
                 # To the end in any case: what is missing is reported whole, and no figure is given.
                 on_error=config.data.on_error,
                 max_skipped=1.0,
+                decode=config.data.decode,
             ),
+            device=numerics.device,
             rank=self._ranks.place.rank,
             world_size=self._ranks.world_size,
         )
@@ -260,6 +262,7 @@ def evaluate_checkpoint(
             config = replace(config, data=overrides.data, eval=overrides.eval, runtime=overrides.runtime)
         allow_commands = overrides is not None and overrides.data.allow_commands
         numerics = Numerics.of(config.runtime, local_rank=place.local_rank)
+        require_decoder(config.data.decode, device=numerics.device)
         model = build_model(identity.model, num_classes=identity.num_classes, seed=0, antialias=config.model.antialias)
         try:
             average = start.content.get("ema") if config.eval.weights != "model" else None

@@ -30,8 +30,10 @@ ExportFormat = Literal["safetensors", "torch-export", "onnx"]
 
 _KEY = "resnettrain"
 _SUFFIXES: dict[ExportFormat, str] = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
-# Of the largest answer: kernels add up in another order, and 1e-4 of it moves no class that matters.
-_TOLERANCE = 1e-4
+# Of the largest answer, since kernels add up in another order. For eight families of models at 224 pixels onnxruntime
+# was at most 1.4e-6 from torch, with its optimizations as without, and each of the two as far from float64. As a number
+# and not a share, 1e-5 is no bound: where fresh weights answer with 110, torch itself is 6e-5 from float64.
+_TOLERANCE = 1e-5
 _BATCH = 3
 
 

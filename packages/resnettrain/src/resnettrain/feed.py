@@ -7,9 +7,9 @@ free: on a device a wrong one is a crash without a name.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,7 +23,9 @@ from resnettrain.schedule import resolution_at
 from wdsloader import AugmentConfig as CropConfig
 from wdsloader import Batch, Dataset, LoaderConfig, NoLengthError, SourceConfig, TorchLoader, source_loader
 
-__all__ = ["DeviceBatch", "Feed", "LanesFeed", "SourceFeed", "move_to", "require_labels"]
+__all__ = ["DeviceBatch", "Feed", "LanesFeed", "SourceFeed", "Waiting", "move_to", "require_labels", "unnoted"]
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,17 @@ class DeviceBatch:
     state: dict[str, Any] | None
 
 
+class Waiting(Protocol):
+    """Hands items on and notes how long each is waited for."""
+
+    def __call__(self, items: Iterable[_Item], /) -> Iterator[_Item]: ...
+
+
+def unnoted(items: Iterable[_Item], /) -> Iterator[_Item]:
+    """Hand items on and note nothing."""
+    return iter(items)
+
+
 class Feed(Protocol):
     """What the loop draws from. `epoch_batches` and `epoch_samples` are None where nobody knows the length.
 
@@ -53,8 +66,12 @@ class Feed(Protocol):
     epoch_samples: int | None
     skipped: Counter[str]
 
-    def epoch(self) -> Iterator[DeviceBatch]:
-        """Hand out the rest of the current epoch; the next call begins the next one."""
+    def epoch(self, *, waiting: Waiting = unnoted) -> Iterator[DeviceBatch]:
+        """Hand out the rest of the current epoch; the next call begins the next one.
+
+        Args: waiting: is put around the loader alone. Where the host is a whole ring ahead of the device it waits here
+        too, but for computing and not for data.
+        """
         ...
 
     def position(self) -> dict[str, Any] | None:
@@ -89,13 +106,19 @@ class LanesFeed:
             tail="drop",
             num_workers=config.data.num_workers,
             lanes=config.data.lanes,
-            augment=CropConfig(scale=augment.scale, ratio=augment.ratio, flip=augment.flip),
+            augment=CropConfig(
+                scale=augment.scale,
+                ratio=augment.ratio,
+                flip=augment.flip,
+                alternating_flip=augment.alternating_flip,
+            ),
             exact=config.data.exact,
             on_error=config.data.on_error,
             max_skipped=config.data.max_skipped,
-            pin_memory=numerics.device.type == "cuda",
+            pin_memory=numerics.device.type == "cuda" and config.data.decode == "cpu",
+            decode=config.data.decode,
         )
-        self._place = place
+        self._place, self._device = place, numerics.device
         self._loader = self._open()
         self._ring = DeviceRing(numerics.device)
         self.skipped: Counter[str] = Counter()
@@ -109,10 +132,10 @@ class LanesFeed:
         if state is not None:
             self._loader.load_state_dict(state)
 
-    def epoch(self) -> Iterator[DeviceBatch]:
+    def epoch(self, *, waiting: Waiting = unnoted) -> Iterator[DeviceBatch]:
         """Hand out the rest of the current epoch; the next call begins the next one."""
         self._resize()
-        for batch, moved in self._ring.stream(self._checked()):
+        for batch, moved in self._ring.stream(self._checked(waiting)):
             images, labels, weights = moved
             yield DeviceBatch(
                 images=images,
@@ -123,8 +146,8 @@ class LanesFeed:
                 state=dict(batch.state),
             )
 
-    def _checked(self) -> Iterator[tuple[Batch, list[Tensor]]]:
-        for batch in self._loader:
+    def _checked(self, waiting: Waiting) -> Iterator[tuple[Batch, list[Tensor]]]:
+        for batch in waiting(self._loader):
             self.skipped.update(fault.label for fault in batch.faults)
             require_labels(batch.labels, num_classes=self._num_classes, keys=batch.keys)
             yield batch, [batch.images, batch.labels, batch.weights]
@@ -141,7 +164,9 @@ class LanesFeed:
 
     def _open(self) -> TorchLoader:
         place = self._place
-        return TorchLoader(self._dataset, self._settings, rank=place.rank, world_size=place.world_size)
+        return TorchLoader(
+            self._dataset, self._settings, rank=place.rank, world_size=place.world_size, device=self._device
+        )
 
     def position(self) -> dict[str, Any] | None:
         """Return the data position behind the last batch handed out."""
@@ -171,13 +196,13 @@ class SourceFeed:
         self.epoch_batches: int | None = source.epoch_batches
         self.epoch_samples: int | None = source.epoch_batches * source.batch_size
 
-    def epoch(self) -> Iterator[DeviceBatch]:
+    def epoch(self, *, waiting: Waiting = unnoted) -> Iterator[DeviceBatch]:
         """Hand out one epoch of the source."""
-        for size, (images, labels, weights) in self._ring.stream(self._checked()):
+        for size, (images, labels, weights) in self._ring.stream(self._checked(waiting)):
             yield DeviceBatch(images=images, labels=labels, weights=weights, keys=(), size=size, state=None)
 
-    def _checked(self) -> Iterator[tuple[int, list[Tensor]]]:
-        for images, labels in self._loader:
+    def _checked(self, waiting: Waiting) -> Iterator[tuple[int, list[Tensor]]]:
+        for images, labels in waiting(self._loader):
             require_labels(labels, num_classes=self._num_classes, keys=())
             yield len(labels), [images, labels, torch.ones(len(labels))]
 
@@ -211,9 +236,9 @@ def _epoch_of(position: Mapping[str, Any] | None) -> int:
 
 
 def move_to(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a host tensor on the device."""
+    """Return a tensor on the device; one that is there already as it is."""
     # From pinned memory the copy waits for nothing; from any other it waits for the device, and would count as waiting
     # for data.
-    if device.type == "cuda":
+    if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)

@@ -142,7 +142,7 @@ class Meter:
         return self._clock()
 
     def waiting(self, items: Iterable[_Item]) -> Iterator[_Item]:
-        """Hand items on and note how long each was waited for."""
+        """Hand items on and note how long each was waited for: as `feed.Waiting`."""
         iterator = iter(items)
         while True:
             begin = self._clock()

@@ -11,7 +11,7 @@ import torch
 from resnettrain.config import RuntimeConfig
 from resnettrain.errors import ConfigError
 
-__all__ = ["Numerics", "global_switches"]
+__all__ = ["Numerics", "global_switches", "require_decoder"]
 
 _HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -55,6 +55,15 @@ class Numerics:
         """Move a model to the device, in the memory format of the run."""
         model = model.to(self.device)
         return model.to(memory_format=torch.channels_last) if self.channels_last else model
+
+
+def require_decoder(decode: str, *, device: torch.device) -> None:
+    """Refuse to decode on a device that has no decoder. Raises: ConfigError."""
+    if decode == "gpu" and device.type != "cuda":
+        raise ConfigError(
+            f"data.decode: 'gpu' decodes on a CUDA device, and this run is on '{device}'. Set data.decode=cpu "
+            "(--decode cpu), or run it on a CUDA device (--device cuda)."
+        )
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from resnettrain.checkpoint import CheckpointWriter, remove_unfinished
+from resnettrain.checkpoint import CheckpointWriter, SaveClock, remove_unfinished
 from resnettrain.config import AugmentConfig, ResolutionConfig, TrainConfig
 from resnettrain.distributed import Ranks
 from resnettrain.errors import ConfigError, DataMismatchError
@@ -25,7 +25,7 @@ from resnettrain.events import EventWriter, require_tensorboard
 from resnettrain.feed import Feed, LanesFeed, SourceFeed
 from resnettrain.metrics import Meter
 from resnettrain.model import build_model, count_parameters
-from resnettrain.numerics import Numerics
+from resnettrain.numerics import Numerics, require_decoder
 from resnettrain.optimizer import apply_settings
 from resnettrain.progress import Progress, RunStarted, silent
 from resnettrain.repeated import OneBatchFeed, SyntheticFeed
@@ -50,6 +50,7 @@ from resnettrain.state import (
 )
 from resnettrain.step import make_step
 from resnettrain.stop import Agreement, StopRequest
+from resnettrain.utilization import Utilization
 from resnettrain.weights import read_init, read_weights, start_from
 from shardkit import counted
 from wdsloader import Dataset, mask_url, open_dataset
@@ -93,6 +94,7 @@ def open_run(
         require_tensorboard()
     config = fitted_batch(config, start, world_size=ranks.world_size)
     numerics = Numerics.of(config.runtime, local_rank=ranks.place.local_rank)
+    require_decoder(config.data.decode, device=numerics.device)
     torch.manual_seed(config.seed + _RANK_STRIDE * ranks.place.rank)
     with ExitStack() as stack:
         with ranks.in_turn():
@@ -268,6 +270,10 @@ def _assemble(
         # On a CPU a step takes long, and its gradients wait for all ranks anyway.
         agreement=Agreement(ranks, every=config.distributed.agree_every if numerics.device.type == "cuda" else 1),
         writer=CheckpointWriter(run_dir, keep=config.checkpoint.keep, background=config.checkpoint.background),
+        utilization=Utilization(
+            config, numerics=numerics, num_classes=identity.num_classes, world_size=ranks.world_size
+        ),
+        save_clock=SaveClock(every_minutes=config.checkpoint.every_minutes),
         last_checkpoint=start.path if start is not None else None,
     )
 
@@ -349,6 +355,7 @@ def _require_heeded(config: TrainConfig, *, ranks: Ranks) -> None:
         "data.exact": config.data.exact,
         "data.one_batch": config.data.one_batch,
         "data.on_error": config.data.on_error != "stop",
+        "data.decode": config.data.decode != "cpu",
     }
     names = ", ".join(name for name, said in unheeded.items() if said)
     if names:

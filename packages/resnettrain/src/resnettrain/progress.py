@@ -17,6 +17,7 @@ __all__ = [
     "ValReport",
     "silent",
     "source_line",
+    "without_waiting",
 ]
 
 
@@ -49,7 +50,8 @@ class TrainReport:
 
     `images_per_s` is total (waiting included) and `wait_share` the part of the time spent waiting for data, both since
     the report before. `eta_s` is None where the length of the run is unknown; `memory_bytes` the most that the CUDA
-    device had to hold so far, None without one.
+    device had to hold so far, None without one. `mfu`: the part of what the devices can compute that the model's own
+    operations came to, None where that is not known.
     """
 
     epoch: int
@@ -63,6 +65,12 @@ class TrainReport:
     wait_share: float
     eta_s: float | None
     memory_bytes: int | None = None
+    mfu: float | None = None
+
+    @property
+    def compute_images_per_s(self) -> float:
+        """Return how many there would have been without waiting for data."""
+        return without_waiting(self.images_per_s, wait_share=self.wait_share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +120,11 @@ class Progress(Protocol):
     """Takes each event as it happens, on the thread of the loop; it should be quick."""
 
     def __call__(self, event: Event, /) -> None: ...
+
+
+def without_waiting(images_per_s: float, *, wait_share: float) -> float:
+    """Return images a second of the time that was not spent waiting for data; 0 where all of it was."""
+    return images_per_s / (1 - wait_share) if wait_share < 1 else 0.0
 
 
 def silent(event: Event, /) -> None:

@@ -143,7 +143,7 @@ def _rsb_a3() -> TrainConfig:
         model=ModelConfig(name="resnet50", image_size=160, zero_init_residual=True),
         # 8e-3 at the source's global batch of 2048. timm's LAMB bounds the norm of the gradients by 1 on its own.
         optim=OptimConfig(kind="lamb", lr_per_256=0.001, weight_decay=0.02, clip_norm=1.0),
-        schedule=ScheduleConfig(kind="cosine", epochs=100, warmup_epochs=5.0, warmup_start=1.25e-4),
+        schedule=ScheduleConfig(kind="cosine", epochs=100, warmup_epochs=5.0, warmup_start=0.0125),
         augment=AugmentConfig(policy="rand", rand_ops=2, rand_magnitude=0.6, mixup=0.1, cutmix=1.0),
         loss=LossConfig(kind="bce", label_smoothing=0.0, bce_threshold=0.2),
         eval=EvalConfig(image_size=224),
@@ -240,6 +240,7 @@ RECIPES: dict[str, Recipe] = {
             "Left out: repeated augmentation (each picture four times in an epoch of a quarter of them).",
             "Evaluated here at 224 px of 256. There 8 ranks x 128 at lr 0.5; the rate follows the batch.",
             "TrivialAugment, erasing and mixing are done on the device, on the batch after crop and flip, as there.",
+            "There the bias of the head is decayed, here no bias and no norm is.",
             "The decay of the average is for 600 epochs at a global batch of 1024: with others, set ema.decay anew.",
             "The norms' own averages are copied into the average; there they are averaged once more.",
         ),
@@ -252,7 +253,7 @@ RECIPES: dict[str, Recipe] = {
         published=Published(top1=78.05, protocol="100 epochs at 160 px, evaluated at 224 px, no TTA", cost=None),
         measured=None,
         notes=(
-            "There a global batch of 2048 at lr 0.008; the rate follows the batch.",
+            "There a global batch of 2048 at lr 0.008, from 1e-4 and down to 1e-6, here to 0.",
             "RandAugment is torchvision's at 0.6 of its strongest; there timm's own (rand-m6-mstd0.5-inc1).",
             "A class is right where its share in a mixed picture is above 0.2.",
             "Evaluated here at 224 px of 256, there of 236.",

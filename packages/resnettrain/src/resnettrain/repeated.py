@@ -10,7 +10,7 @@ import torch
 
 from resnettrain.config import TrainConfig
 from resnettrain.errors import DataMismatchError
-from resnettrain.feed import DeviceBatch, LanesFeed
+from resnettrain.feed import DeviceBatch, LanesFeed, Waiting, unnoted
 from resnettrain.numerics import Numerics
 
 __all__ = ["OneBatchFeed", "SyntheticFeed"]
@@ -40,7 +40,7 @@ class SyntheticFeed:
         self.epoch_batches: int | None = max(1, samples // (size * world_size))
         self.epoch_samples: int | None = self.epoch_batches * size * world_size
 
-    def epoch(self) -> Iterator[DeviceBatch]:
+    def epoch(self, *, waiting: Waiting = unnoted) -> Iterator[DeviceBatch]:  # noqa: ARG002  # nothing is waited for
         """Hand out the batch as often as an epoch is long."""
         for _ in range(self.epoch_batches or 0):
             yield self._batch
@@ -64,10 +64,10 @@ class OneBatchFeed:
         self._kept: DeviceBatch | None = None
         self.epoch_batches, self.epoch_samples, self.skipped = feed.epoch_batches, feed.epoch_samples, feed.skipped
 
-    def epoch(self) -> Iterator[DeviceBatch]:
+    def epoch(self, *, waiting: Waiting = unnoted) -> Iterator[DeviceBatch]:
         """Hand out the batch as often as an epoch is long; where nobody knows, once."""
         if self._kept is None:
-            batch = next(self._feed.epoch(), None)
+            batch = next(self._feed.epoch(waiting=waiting), None)
             if batch is None:
                 raise DataMismatchError("data.one_batch: the dataset has no whole batch. Lower data.batch_size.")
             # The feed's own buffers are filled anew.

@@ -17,6 +17,7 @@ from typing import Any
 from resnettrain.charts import Chart, Curve, chart
 from resnettrain.config import TrainConfig
 from resnettrain.errors import ReportError
+from resnettrain.progress import without_waiting
 from resnettrain.runlog import read_metrics
 from resnettrain.settings import read_toml, to_mapping
 from resnettrain.verdict import Judgement, verdict
@@ -174,10 +175,18 @@ def _final(run: RunRecord) -> dict[str, Any]:
         "val_loss": vals[-1]["loss"] if vals else None,
         "best_val_top1": best.get("top1"),
         "images_per_s": end.get("images_per_s", last.get("images_per_s")),
+        "compute_images_per_s": _computing(end if end.get("images_per_s") else last),
         "wait_share": end.get("wait_share", last.get("wait_share")),
+        "mfu": last.get("mfu"),
         "skipped": end.get("skipped"),
         "seconds": end.get("seconds"),
     }
+
+
+def _computing(record: Mapping[str, Any]) -> float | None:
+    """Return the images a second that computing alone would have made."""
+    total, waited = record.get("images_per_s"), record.get("wait_share")
+    return None if total is None or waited is None else without_waiting(total, wait_share=waited)
 
 
 def _epochs(run: RunRecord) -> int:
@@ -206,7 +215,9 @@ _ROWS: tuple[tuple[str, str, Callable[[Any], str], bool | None], ...] = (
     ("validation loss", "val_loss", lambda value: _number(value, ".4f"), False),
     ("best validation top-1", "best_val_top1", _share, True),
     ("images/s", "images_per_s", lambda value: _number(value, ",.1f"), True),
+    ("images/s without waiting", "compute_images_per_s", lambda value: _number(value, ",.1f"), True),
     ("waiting for data", "wait_share", _share, False),
+    ("MFU at the end", "mfu", _share, True),
     ("samples skipped", "skipped", _number, None),
     ("seconds", "seconds", lambda value: _number(value, ",.1f"), None),
 )

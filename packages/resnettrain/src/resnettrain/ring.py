@@ -35,7 +35,7 @@ class _Slot:
 class DeviceRing:
     """A ring of device buffers. Tensors it hands out are good until the next ones are asked for.
 
-    Where the device is the host there is nothing to copy: tensors are handed on as they are.
+    Tensors that are on a device already, and all where the device is the host, are handed on as they are.
     """
 
     def __init__(self, device: torch.device, *, copying: bool | None = None) -> None:
@@ -57,13 +57,14 @@ class DeviceRing:
                 yield item, list(tensors)
                 continue
             slot = self._slots[number % _SLOTS]
-            moved = self._copy(slot, tensors, source=item)
+            copies = iter(self._copy(slot, [each for each in tensors if _is_on_host(each)], source=item))
+            moved = [next(copies) if _is_on_host(each) else each for each in tensors]
             try:
                 yield item, moved
             finally:
                 # All that the consumer does with these buffers is queued by now, also where it stops here.
                 slot.consumed.record(self._module.current_stream(self._device))
-                del item, tensors, moved
+                del item, tensors, moved, copies
                 self._let_go()
 
     def _copy(self, slot: _Slot, tensors: Sequence[Tensor], *, source: object) -> list[Tensor]:
@@ -101,6 +102,10 @@ class DeviceRing:
         for slot in self._slots:
             if slot.source is not None and slot.copied.query():
                 slot.source = None
+
+
+def _is_on_host(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu"
 
 
 def _room(held: list[Tensor], tensor: Tensor, *, device: torch.device | None) -> Tensor:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from resnettrain.checkpoint import CheckpointWriter, checkpoint_path
+from resnettrain.checkpoint import CheckpointWriter, SaveClock, checkpoint_path
 from resnettrain.config import TrainConfig
 from resnettrain.distributed import Ranks
 from resnettrain.errors import DataMismatchError, NonFiniteLossError
@@ -32,7 +32,8 @@ from resnettrain.state import (
     pack_ranks,
 )
 from resnettrain.step import TrainStep
-from resnettrain.stop import LOOK, TIME_IS_UP, Agreement, StopRequest
+from resnettrain.stop import LOOK, SAVE, TIME_IS_UP, Agreement, StopRequest
+from resnettrain.utilization import Utilization
 
 __all__ = ["Run"]
 
@@ -60,14 +61,21 @@ class Run:
     ranks: Ranks
     agreement: Agreement
     writer: CheckpointWriter
+    save_clock: SaveClock
+    utilization: Utilization
     last_checkpoint: Path | None
     val: EvalResult | None = None
     val_s: float = 0.0
     save_s: float = 0.0
+    # Agreed by all ranks, and done at the next boundary where a checkpoint can be made.
+    save_is_due: bool = False
 
     def rest_of_epoch(self) -> Iterator[DeviceBatch]:
-        """Hand out what is left of the current epoch: nothing where a checkpoint was made after its last batch."""
-        return iter(()) if self.epoch_is_fed else self.feed.epoch()
+        """Hand out what is left of the current epoch, and note the waiting for it.
+
+        Nothing is, where a checkpoint was made after its last batch.
+        """
+        return iter(()) if self.epoch_is_fed else self.feed.epoch(waiting=self.meter.waiting)
 
     @property
     def epoch_is_fed(self) -> bool:
@@ -83,23 +91,27 @@ class Run:
         )
 
     def asked(self) -> int | None:
-        """Return what this rank asks all of them for: a signal's number, TIME_IS_UP, LOOK, or None."""
+        """Return what this rank asks all of them for: a signal's number, TIME_IS_UP, LOOK, SAVE, or None."""
         if self.stop.signal is not None:
             return self.stop.signal
         hours = self.config.schedule.max_hours
         if hours is not None and self.stop.elapsed_s >= hours * 3600:
             return TIME_IS_UP
-        return None
+        return SAVE if self.save_clock.is_due() else None
 
     def poll(self) -> int | None:
         """Return the signal or TIME_IS_UP that all ranks heed at this boundary of steps, or None.
 
+        That a checkpoint is due is noted in `save_is_due`.
         Raises: NonFiniteLossError, as `require_finite`. CheckpointError: one could not be written meanwhile.
         """
         self.tell_written()
         answer = self.agreement.poll(LOOK if self.guard.found else self.asked())
         if answer == LOOK:
             self.require_finite()
+        if answer == SAVE:
+            self.save_is_due = True
+            return None
         return answer
 
     def require_finite(self) -> None:
@@ -136,6 +148,8 @@ class Run:
             if self.ranks.is_first:
                 self.writer.write({**of_all, "ranks": of_each}, samples=self.state.samples, is_best=is_best)
         self.last_checkpoint = checkpoint_path(self.log.checkpoint_dir, samples=self.state.samples)
+        self.save_is_due = False
+        self.save_clock.restart()
         self.save_s += self.meter.now() - begin
         self.tell_written()
 

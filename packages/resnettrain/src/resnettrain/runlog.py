@@ -34,6 +34,8 @@ _FIGURES: dict[object, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "val": (("epoch", "samples", "top1", "top5"), ("loss",)),
     "end": (("epoch", "samples"), ("loss", "top1", "images_per_s", "wait_share", "skipped", "seconds")),
 }
+# Figures that are there only where they are known.
+_OPTIONAL = ("mfu",)
 # No figure of a run comes near it; what does would overflow in the sums.
 _MOST = 1e100
 
@@ -171,6 +173,7 @@ def _record(line: bytes) -> dict[str, Any]:
     numbers, maybe = _FIGURES[kind]
     wrong = [name for name in numbers if not _is_number(record.get(name))]
     wrong += [name for name in maybe if record.get(name, "missing") is not None and not _is_number(record.get(name))]
+    wrong += [name for name in _OPTIONAL if name in record and not _is_number(record[name])]
     if wrong:
         raise ValueError(f"no number is {', '.join(wrong)}")
     return record

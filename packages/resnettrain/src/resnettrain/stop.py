@@ -16,13 +16,13 @@ from typing import Self
 
 from resnettrain.distributed import PendingMax, Ranks
 
-__all__ = ["LOOK", "TIME_IS_UP", "Agreement", "StopRequest"]
+__all__ = ["LOOK", "SAVE", "TIME_IS_UP", "Agreement", "StopRequest"]
 
 log = logging.getLogger(__name__)
 
-# What a rank may ask the others for beside a signal's number: the larger one is heeded first.
-TIME_IS_UP, LOOK = -1, 1000
-_NOTHING = -2
+# What a rank may ask the others for beside a signal's number. The larger one is heeded; whatever ends a run saves.
+SAVE, TIME_IS_UP, LOOK = -2, -1, 1000
+_NOTHING = -3
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 # A second press within this time means the first one; after it, it means "now".
 _PATIENCE_S = 2.0
@@ -81,7 +81,7 @@ class Agreement:
         self._pending: PendingMax | None = None
 
     def poll(self, asked: int | None) -> int | None:
-        """Return what is to be done at this step boundary: a signal's number, TIME_IS_UP, LOOK, or None.
+        """Return what is to be done at this step boundary: a signal's number, TIME_IS_UP, LOOK, SAVE, or None.
 
         Every rank calls it equally often. Args: asked: what this rank asks for.
         """

@@ -25,11 +25,11 @@ from resnettrain.norm_stats import averaged
 from resnettrain.numerics import Numerics, global_switches
 from resnettrain.opening import open_run
 from resnettrain.profile import Profiler
-from resnettrain.progress import Progress, RunEnded, TrainReport, ValReport, silent
+from resnettrain.progress import Progress, RunEnded, TrainReport, ValReport, silent, without_waiting
 from resnettrain.rank import Rank
 from resnettrain.resume import Resume
 from resnettrain.run import Run
-from resnettrain.schedule import lr_at
+from resnettrain.schedule import lr_at, resolution_at
 from resnettrain.stop import TIME_IS_UP, StopRequest
 
 __all__ = ["Outcome", "TrainResult", "train"]
@@ -67,6 +67,16 @@ class TrainResult:
     val_s: float
     save_s: float
     images_per_s: float
+
+    @property
+    def wait_share(self) -> float:
+        """Return the part of the training time that went to waiting for data."""
+        return min(1.0, self.wait_s / max(self.seconds - self.val_s - self.save_s, 1e-9))
+
+    @property
+    def compute_images_per_s(self) -> float:
+        """Return how many images a second there would have been without that."""
+        return without_waiting(self.images_per_s, wait_share=self.wait_share)
 
 
 def train(
@@ -121,7 +131,7 @@ def _loop(run: Run, *, collector: Collector, profiler: Profiler) -> _Ending:
     ending = _ending(run)
     while ending is None and state.epoch < config.schedule.epochs:
         run.step.train()
-        for batch in run.meter.waiting(run.rest_of_epoch()):
+        for batch in run.rest_of_epoch():
             report_due = run.meter.due()
             lr = lr_at(state.samples, schedule=run.schedule)
             run.step.run(batch, lr=lr, state=state)
@@ -171,12 +181,12 @@ def _asked_ending(asked: int) -> _Ending:
 
 def _save_is_due(run: Run) -> bool:
     every = run.config.checkpoint.every_updates
-    return every is not None and run.state.updates % every == 0
+    return run.save_is_due or (every is not None and run.state.updates % every == 0)
 
 
 def _epoch_save_is_due(run: Run) -> bool:
     epoch = run.state.epoch
-    return epoch % run.config.checkpoint.every_epochs == 0 or epoch == run.config.schedule.epochs
+    return run.save_is_due or epoch % run.config.checkpoint.every_epochs == 0 or epoch == run.config.schedule.epochs
 
 
 def _close_epoch(run: Run, *, ending: _Ending | None) -> tuple[_Ending | None, bool]:
@@ -257,6 +267,7 @@ def _report(run: Run, *, lr: float) -> None:
         wait_share=wait_share,
         eta_s=left / images_per_s if left is not None and images_per_s > 0 else None,
         memory_bytes=torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
+        mfu=run.utilization.share(images_per_s, image_size=resolution_at(state.epoch, config=run.config)),
     )
     state.reported = state.samples
     run.log.write("train", _lasting(report))
@@ -265,7 +276,8 @@ def _report(run: Run, *, lr: float) -> None:
 
 def _lasting(report: TrainReport) -> dict[str, object]:
     """Return what is recorded of a report: what will still be of use, and what is known."""
-    return {name: figure for name, figure in asdict(report).items() if name != "eta_s" and figure is not None}
+    figures = {**asdict(report), "compute_images_per_s": report.compute_images_per_s}
+    return {name: figure for name, figure in figures.items() if name != "eta_s" and figure is not None}
 
 
 def _weighed(run: Run) -> dict[str, nn.Module]:
@@ -343,7 +355,8 @@ def _end(run: Run, outcome: Outcome, *, number: int | None, seconds: float) -> T
             "loss": loss,
             "top1": top1,
             "images_per_s": result.images_per_s,
-            "wait_share": min(1.0, result.wait_s / training_s),
+            "compute_images_per_s": result.compute_images_per_s,
+            "wait_share": result.wait_share,
             "skipped": sum(result.skipped.values()),
             "seconds": seconds,
         },

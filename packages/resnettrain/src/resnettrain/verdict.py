@@ -1,7 +1,7 @@
 """What the figures of a run say, in words: is it slow and why, is it unstable and why, are the labels suspicious.
 
 Pure: the records of metrics.jsonl in, findings out. Every finding says what to change; a run without fault has one
-finding a question.
+finding a question, and a note where a figure looks worse than it is.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _FEWEST_UPDATES = 100
 # Before that, all that shows is how long the start took.
 _FEWEST_REPORTS = 3
 _WORSE_THAN_BEGUN = 1.05
+# A validation's loss beside the highest of training: guessing at its most confident is hardly so bad.
+_UNSETTLED = 3.0
 _GAP = 0.3
 _NAMED = 5
 
@@ -60,6 +62,7 @@ def verdict(
     judged = [
         *_speed(train, records, config=config),
         *_stability(train, config),
+        *_settling(train, records, config=config),
         *_labels(train, records, config=config),
     ]
     if confusion is not None:
@@ -171,6 +174,26 @@ def _stability(train: Sequence[Record], config: TrainConfig) -> list[Judgement]:
         text = f"The loss jumped {_times(len(spikes))}, at {places}{more} samples."
         return [_unstable(text, spikes[0], train=train, config=config)]
     return [Judgement(question="stability", is_problem=False, text=f"Stable: loss {first:.3f} to {last:.3f}.")]
+
+
+def _settling(train: Sequence[Record], records: Sequence[Record], *, config: TrainConfig) -> list[Judgement]:
+    """Explain a first validation whose loss is beyond all of training: it looks like a fault, and is none."""
+    vals = [record["loss"] for record in records if record["kind"] == "val" and record.get("loss") is not None]
+    trained = [record["loss"] for record in train if record["loss"] is not None]
+    # Another loss is trained on than is validated.
+    if config.loss.kind == "bce" or len(vals) < 2 or not trained:
+        return []
+    highest = _UNSETTLED * max(trained)
+    if vals[0] <= highest or vals[-1] > highest:
+        return []
+    return [
+        Judgement(
+            question="stability",
+            is_problem=False,
+            text=f"The first validation's loss, {vals[0]:.4g}, was far above training's; the last one's is "
+            f"{vals[-1]:.4g}: the norms' running averages lag behind weights that change fast, and have settled since.",
+        )
+    ]
 
 
 def _is_spike(train: Sequence[Record], number: int) -> bool:

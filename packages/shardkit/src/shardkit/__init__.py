@@ -47,6 +47,7 @@ from shardkit.index.shard_index import (
     write_index,
 )
 from shardkit.index.table import TABLE_COLUMNS, PictureLooks, read_columns, sample_rows, table_writer
+from shardkit.jpeg import baseline_size, jpeg_damage
 from shardkit.keys import LABEL_EXTENSION, SampleKey, picture_extension, split_name
 from shardkit.labels import parse_label
 from shardkit.locations import beside, is_command, is_url, is_web, mask_url, mask_urls, scheme_of
@@ -183,6 +184,7 @@ __all__ = [
     "WorkerDiedError",
     "WrittenPlan",
     "atomic_file",
+    "baseline_size",
     "begins_archive",
     "beside",
     "build_index",
@@ -217,6 +219,7 @@ __all__ = [
     "is_url",
     "is_web",
     "iter_samples",
+    "jpeg_damage",
     "keys_in_several",
     "load",
     "manifest_from_json",

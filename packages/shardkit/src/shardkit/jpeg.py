@@ -3,16 +3,20 @@
 Pillow's decoder fills what it cannot read with gray and says nothing. The markers show some of that: bytes in a scan
 that cannot be there, restart markers out of step, a second end. What they cannot show is damage that leaves the markers
 alone: of single wrong bits in a picture's codes, 299 of 300 decode in silence and are found by nobody but a checksum;
-of 512 random bytes, Pillow refuses 156 in 200, and the markers show 14 more. Spec: ITU-T T.81, annex B.
+of 512 random bytes, Pillow refuses 156 in 200, and the markers show 14 more. Also says which JPEGs are of the one kind
+that every decoder reads alike. Spec: ITU-T T.81, annex B.
 """
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["jpeg_damage"]
+__all__ = ["baseline_size", "jpeg_damage"]
 
 _SOI, _EOI, _SOS, _DRI = 0xD8, 0xD9, 0xDA, 0xDD
+_SOF0, _APP0, _APP2, _APP13, _APP14 = 0xC0, 0xE0, 0xE2, 0xED, 0xEE
+# What stands in front of the first scan of a baseline picture, beside its frame: tables, comments, APPn.
+_IN_FRONT = frozenset({0xC4, 0xDB, _DRI, 0xFE, *range(0xE0, 0xF0)})
 _WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD8)})
 # Frame headers; C4, C8 and CC among them are tables.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -53,6 +57,48 @@ def jpeg_damage(data: bytes) -> str | None:
             if damage is not None:
                 return damage
     return "the end marker is missing"
+
+
+def baseline_size(data: bytes) -> tuple[int, int] | None:
+    """Return (width, height) in pixels of a baseline JPEG, gray or YCbCr, in one scan; None: it is anything else.
+
+    None for progressive, arithmetic, lossless, CMYK and RGB ones among others, for segments that Pillow may stumble
+    over or read a second picture from, and for what is no JPEG. Looks at what stands in front of the first scan; what
+    is behind may be damaged.
+    """
+    position, frame = 2, b""
+    while data[position : position + 1] == b"\xff" and data.startswith(b"\xff\xd8"):
+        marker, length = data[position + 1], int.from_bytes(data[position + 2 : position + 4], "big")
+        segment = data[position + 4 : position + 2 + length]
+        if length < 2 or len(segment) != length - 2:
+            return None
+        if marker == _SOS:
+            return _size_in(frame) if frame and segment[:1] == frame[5:6] else None
+        if marker == _SOF0 and not frame:
+            frame = segment
+        elif marker not in _IN_FRONT or _is_odd(marker, segment):
+            return None
+        position += 2 + length
+    return None
+
+
+def _size_in(frame: bytes) -> tuple[int, int] | None:
+    """Return (width, height) by a baseline frame of gray or YCbCr: components are 1, 2, 3, other names mean colours."""
+    if frame[:1] != b"\x08" or frame[6::3] not in (b"\1", b"\1\2\3") or len(frame) != 6 + 3 * frame[5]:
+        return None
+    height, width = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big")
+    return (width, height) if width and height else None
+
+
+def _is_odd(marker: int, segment: bytes) -> bool:
+    """Tell whether a segment is cut, of more pictures, or Adobe's that says that the components are no YCbCr."""
+    if marker == _APP14:
+        return segment.startswith(b"Adobe") and segment[11:12] != b"\1"
+    if marker == _APP2:
+        return segment.startswith(b"MPF") or (segment.startswith(b"ICC_PROFILE") and len(segment) < 14)
+    if marker == _APP13:  # a resource block that ends behind its number
+        return segment[-6:-2] == b"8BIM"
+    return marker == _APP0 and segment.startswith(b"JFIF") and len(segment) < 14
 
 
 def _end_damage(data: bytes, end: int) -> str | None:

@@ -39,10 +39,11 @@ def draw(config: AugmentConfig, *, seed: int, epoch: int, sample: int | str, wid
     """
     key = (seed, epoch, "augment", sample)
     area, log_ratio = width * height, (math.log(config.ratio[0]), math.log(config.ratio[1]))
+    turn = _turn(sample, seed=seed, epoch=epoch) if config.alternating_flip else None
     flip = False
     for tries in (1, _TRIES):  # the first one does for nine samples of ten, and each word takes time
         words = seeded_words(1 + tries * _WORDS_PER_TRY, key=key).tolist()
-        flip = config.flip and words[0] >> 63 == 1
+        flip = config.flip and (words[0] >> 63 == 1 if turn is None else turn)
         for first in range(1, len(words), _WORDS_PER_TRY):
             share, shape, down, right = words[first : first + _WORDS_PER_TRY]
             target_area = area * _between(share, config.scale)
@@ -61,6 +62,12 @@ def centre_crop(*, width: int, height: int) -> Crop:
     """
     side = min(width, height) * _EVALUATION_SHARE
     return Crop((width - side) / 2, (height - side) / 2, side, side)
+
+
+def _turn(sample: int | str, *, seed: int, epoch: int) -> bool:
+    """Return whether a sample is mirrored in an epoch where it is in every second one: which, is by chance."""
+    word = int(seeded_words(1, key=(seed, "flip", sample))[0])
+    return ((word >> 63) + epoch) % 2 == 1
 
 
 def _largest_central(ratio: tuple[float, float], *, width: int, height: int, flip: bool) -> Crop:

@@ -19,8 +19,9 @@ from wdsloader.dataset import Dataset
 from wdsloader.errors import SampleError
 from wdsloader.machine import usable_cores
 from wdsloader.mixing import MixedDataset
-from wdsloader.pipeline import Identity, LaneRows, WorkerTask, decode_sample
+from wdsloader.pipeline import LaneRows, WorkerTask
 from wdsloader.reading import PolicyReader
+from wdsloader.rows import Identity, decode_sample
 from wdsloader.session import order_of, plan_of, schedule_of
 from wdsloader.shards import StoredSample
 from wdsloader.streaming import StreamTask, stored_in, stream_samples

@@ -10,11 +10,12 @@ from shardkit import MAX_PIXELS
 from wdsloader.errors import ConfigError
 from wdsloader.hooks import Keep, Transform
 
-__all__ = ["AugmentConfig", "Cut", "LoaderConfig", "OnError", "Tail"]
+__all__ = ["AugmentConfig", "Cut", "Decode", "LoaderConfig", "OnError", "Tail"]
 
 Tail = Literal["drop", "pad", "ragged"]
 OnError = Literal["stop", "skip"]
 Cut = Literal["epoch", "run"]
+Decode = Literal["cpu", "gpu"]
 Labels = Literal["required", "optional"]
 
 # The pictures of a larger batch fit no memory: 2.5 TB at 224 pixels.
@@ -28,12 +29,15 @@ class AugmentConfig:
     """How a training crop is drawn.
 
     ``scale``: smallest and largest share of the picture's area, in (0, 1]. ``ratio``: smallest and largest width /
-    height. ``flip``: mirror half of the crops. Source: the defaults of torchvision's ``RandomResizedCrop``.
+    height. ``flip``: mirror half of the crops. ``alternating_flip``: a sample is mirrored every second epoch; chance
+    says only in which it begins, so that two epochs show both sides (Jordan 2024, arXiv 2404.00498). Source: the
+    defaults of torchvision's ``RandomResizedCrop``.
     """
 
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: bool = True
+    alternating_flip: bool = False
 
     def __post_init__(self) -> None:
         _require_range("scale", self.scale, limit=1.0)
@@ -65,6 +69,11 @@ class LoaderConfig:
 
     ``dct_scaling`` lets the kernel unpack a JPEG at 1/2, 1/4 or 1/8 where a crop is at least as many times as large as
     the image: 1.15 times as fast at 128 pixels, with other pixels (by 1 to 4 of 255 a picture).
+
+    ``decode="gpu"`` leaves baseline JPEGs to the CUDA device: workers read and check the bytes and draw the crops, a
+    batch is decoded, cut and resized where it is trained on. Other pictures stay with the workers, each by itself. Same
+    order, crops, errors and accounts; pixels differ by rounding and by how a decoder enlarges chroma. There is nothing
+    for ``transform`` or ``dct_scaling`` to work on.
     """
 
     batch_size: int
@@ -92,6 +101,7 @@ class LoaderConfig:
     cut: Cut = "epoch"
     pin_memory: bool = False
     dct_scaling: bool = False
+    decode: Decode = "cpu"
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "image_size", "spans_per_lane", "stream_buffer", "buffer_bytes", "max_pixels"):
@@ -103,11 +113,19 @@ class LoaderConfig:
         for name, least in (("num_workers", 0), ("num_epochs", 1), ("lanes", 1), ("block", 1), ("epoch_samples", 1)):
             if getattr(self, name) is not None:
                 _require_at_least(least, name, value=getattr(self, name))
-        for name, choices in (("tail", Tail), ("on_error", OnError), ("labels", Labels), ("cut", Cut)):
+        words = (("tail", Tail), ("on_error", OnError), ("labels", Labels), ("cut", Cut), ("decode", Decode))
+        for name, choices in words:
             if getattr(self, name) not in get_args(choices):
                 raise ConfigError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(get_args(choices))}")
         _require_skips(self.max_skipped)
         self._require_resampled()
+        self._require_pixels()
+
+    def _require_pixels(self) -> None:
+        """Refuse what works on the pixels in a worker where a device makes them."""
+        for name, given in (("transform", self.transform is not None), ("dct_scaling", self.dct_scaling)):
+            if given and self.decode == "gpu":
+                raise ConfigError(f"{name} works on pixels in a worker, and decode='gpu' has none there: leave one out")
 
     def _require_resampled(self) -> None:
         """Refuse half of a resampled epoch: drawing with replacement has no end, and a length needs the drawing."""

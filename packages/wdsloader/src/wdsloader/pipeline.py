@@ -1,43 +1,32 @@
 """What one worker does: its rows of every batch of its rank, read, decoded and written in place. Numpy, no torch.
 
 Life of a sample here: position (``plan``) -> sample number (``order``, by lane: ``windows``) -> bytes (``reading``) ->
-crop (``augment``) -> its row of a uint8 array (``decode``), with the user's hooks on both sides of the decoder. Batches
-are put together in the main process, by row (``assembly``).
+its row of the batch (``rows``): decoded, or its bytes and its crop for a device that decodes. Batches are put together
+in the main process, by row (``assembly``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from shardkit import PictureError, Sample, picture_extension
 from wdsloader.account import FILTERED, Fault
-from wdsloader.assembly import GoodRow, Part
-from wdsloader.augment import Crop, centre_crop, draw
+from wdsloader.assembly import GoodRow, Part, Settle, as_decoded
 from wdsloader.config import LoaderConfig
-from wdsloader.decode import Uint8s, decode_crop
+from wdsloader.decode import Uint8s
+from wdsloader.encoded import slot_shape
 from wdsloader.errors import SampleError
-from wdsloader.hooks import SampleView, apply_keep, apply_transform
 from wdsloader.mixing import MixSchedule
 from wdsloader.plan import LISTED, Plan
 from wdsloader.reading import PolicyReader
-from wdsloader.shards import ShardTable, StoredSample
+from wdsloader.rows import BatchRows, Identity, rows_of
+from wdsloader.shards import ShardTable
 from wdsloader.state import LoaderState
 from wdsloader.windows import Lanes, MixedLanes, PlainLanes, Reading, Taken, Window, epoch_order
 
-__all__ = [
-    "Identity",
-    "LaneRows",
-    "WorkerTask",
-    "decode_sample",
-    "filtered",
-    "find_good_row",
-    "lanes_of",
-    "view_of",
-    "worker_parts",
-]
+__all__ = ["LaneRows", "WorkerTask", "find_good_row", "lanes_of", "worker_parts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,22 +57,10 @@ class WorkerTask:
         return (self.num_lanes + 1) * (self.state.spans_per_lane + 1) * parts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """Which sample it is for whatever is drawn for it: ``name`` has no other sample of the epoch.
-
-    ``number``: its place in the dataset as listed, -1 where that is not known.
-    """
-
-    name: int | str
-    number: int
-    epoch: int
-
-
 def worker_parts(task: WorkerTask, slots: Iterator[Uint8s]) -> Generator[Part, None, None]:
     """Yield the worker's part of every batch, epoch after epoch, from the state on; end where there is no slot more.
 
-    Args: slots: uint8 (>= batch_size, size, size, 3), the pixels of each batch; a part is written at its rows.
+    Args: slots: uint8 of ``slot_shape``, one for each batch; a part is written at its rows.
     Raises: SampleError, DatasetError, FetchError: what cannot be delivered, under "stop". TransformError.
     """
     reader = PolicyReader(task.table, task.config, max_indexes=task.max_indexes)
@@ -93,25 +70,28 @@ def worker_parts(task: WorkerTask, slots: Iterator[Uint8s]) -> Generator[Part, N
             reader.begin_epoch()
             rows = _EpochRows(task, reader, epoch=epoch)
             for _ in range(task.plan.steps_from(position)):
-                images = next(slots, None)
-                if images is None:
+                memory = next(slots, None)
+                if memory is None:
                     return
-                yield rows.part(position, images)
+                yield rows.part(position, memory)
                 position = task.plan.after(position)
             epoch, position = epoch + 1, 0
     finally:
         reader.close()
 
 
-def find_good_row(task: WorkerTask, *, epoch: int, position: int) -> GoodRow | None:
-    """Return the last good row of the rank before the batch that starts at a position; None: the epoch has none."""
+def find_good_row(task: WorkerTask, *, epoch: int, position: int, settle: Settle = as_decoded) -> GoodRow | None:
+    """Return the last good row of the rank before the batch that starts at a position; None: the epoch has none.
+
+    Args: settle: as the loader's own batches are.
+    """
     reader = PolicyReader(task.table, task.config, max_indexes=1)
     rows = _EpochRows(task, reader, epoch=epoch)
     try:
         while position > 0:
             position = max(0, position - task.plan.batch_size)
             for at in reversed(task.plan.positions(position).tolist()):
-                found = rows.good_row(at) if at < task.plan.num_samples else None
+                found = rows.good_row(at, settle=settle) if at < task.plan.num_samples else None
                 if found is not None:
                     return found
     finally:
@@ -182,13 +162,16 @@ class _EpochRows:
     def __init__(self, task: WorkerTask, reader: PolicyReader, *, epoch: int) -> None:
         self._task, self._epoch = task, epoch
         self._rows = LaneRows(task, reader, epoch=epoch)
+        self._before: dict[int, int] = {}
 
-    def part(self, position: int, images: Uint8s) -> Part:
-        """Read and decode the worker's rows of the batch that starts at ``position``; bad ones are left out of it."""
-        task = self._task
-        positions = task.plan.positions(position)
-        rows = task.plan.rows_of_worker(task.worker, num_workers=task.num_workers, position=position)
-        rows = rows[positions[rows] < task.plan.num_samples]
+    def part(self, position: int, memory: Uint8s) -> Part:
+        """Read and deliver the worker's rows of the batch that starts at ``position``; bad ones are left out of it."""
+        plan = self._task.plan
+        rows = plan.rows_of_worker(self._task.worker, num_workers=self._task.num_workers, position=position)
+        first = self._num_rows_before(position)
+        target = rows_of(memory, config=self._task.config, own=slice(first, first + len(rows)))
+        positions = plan.positions(position)
+        rows = rows[positions[rows] < plan.num_samples]
         labels: list[int] = []
         keys: list[str | None] = []
         faults: list[Fault] = []
@@ -197,9 +180,9 @@ class _EpochRows:
         for row, at in zip(rows.tolist(), positions[rows].tolist(), strict=True):
             taken = self._rows.take(at)
             try:
-                labels.append(self._deliver(taken, position=at, out=images[row]))
+                labels.append(self._deliver(taken, target, row=row, position=at))
             except SampleError as error:
-                if task.config.on_error == "stop" and error.kind != FILTERED:
+                if self._task.config.on_error == "stop" and error.kind != FILTERED:
                     raise
                 faults.append(Fault.of(error, position=at))
                 continue
@@ -213,93 +196,44 @@ class _EpochRows:
             weights=np.ones(len(good), np.float32),
             keys=tuple(keys),
             faults=tuple(faults),
+            encoded=tuple(target.encoded),
         )
 
-    def good_row(self, position: int) -> GoodRow | None:
+    def _num_rows_before(self, position: int) -> int:
+        """Return how many rows the workers before this one fill in a batch: a function of how many rows that has."""
+        task, num_rows = self._task, self._task.plan.rows(position)
+        if num_rows not in self._before:
+            rows = (
+                task.plan.rows_of_worker(other, num_workers=task.num_workers, position=position)
+                for other in range(task.worker)
+            )
+            self._before[num_rows] = sum(map(len, rows))
+        return self._before[num_rows]
+
+    def good_row(self, position: int, *, settle: Settle) -> GoodRow | None:
         """Return the row of a position by itself, None where it is masked."""
-        size = self._task.config.image_size
-        image = np.zeros((size, size, 3), np.uint8)
+        memory = np.zeros((1, *slot_shape(self._task.config)[1:]), np.uint8)
+        target = rows_of(memory, config=self._task.config, own=slice(0, 1))
+        taken = self._rows.look_up(position)
         try:
-            return image, self._deliver(self._rows.look_up(position), position=position, out=image)
+            label = self._deliver(taken, target, row=0, position=position)
+            part = Part(
+                epoch=self._epoch,
+                position=position,
+                rows=np.zeros(1, np.int64),
+                labels=np.asarray([label], np.int64),
+                weights=np.ones(1, np.float32),
+                keys=(None,),
+                encoded=tuple(target.encoded),
+            )
+            (settled,), images = settle([part], memory, num_rows=1)
         except SampleError:
             return None
+        return (images[0], label) if len(settled.rows) else None
 
-    def _deliver(self, taken: Taken, *, position: int, out: Uint8s) -> int:
-        """Write a sample's pixels into its row; return its label. Raises: SampleError: bad, or filtered out."""
+    def _deliver(self, taken: Taken, target: BatchRows, *, row: int, position: int) -> int:
+        """Write a sample into its row; return its label. Raises: SampleError: bad, or filtered out."""
         if isinstance(taken.found, SampleError):
             raise taken.found
         identity = self._rows.identity(taken, position=position)
-        return decode_sample(taken.found, identity, config=self._task.config, out=out)
-
-
-def decode_sample(stored: StoredSample, identity: Identity, *, config: LoaderConfig, out: Uint8s) -> int:
-    """Write a sample's pixels into its row, a drawn crop or the evaluation crop, and return its label.
-
-    Raises: SampleError: no picture in it, or one that does not decode; kind ``FILTERED``: a hook leaves it out.
-        TransformError.
-    """
-    view = view_of(stored, identity)
-    if config.keep is not None and not apply_keep(
-        config.keep, view, key=(config.seed, identity.epoch, "keep", identity.name)
-    ):
-        raise filtered(stored)
-    _decode_picture(stored, identity, config=config, out=out)
-    if config.transform is None:
-        return stored.label
-    seen = replace(view, image=out)
-    made = apply_transform(config.transform, seen, key=(config.seed, identity.epoch, "transform", identity.name))
-    if made is None:
-        raise filtered(stored)
-    out[:] = made[0]
-    return made[1]
-
-
-def _decode_picture(stored: StoredSample, identity: Identity, *, config: LoaderConfig, out: Uint8s) -> None:
-    content = stored.content
-    extension = picture_extension(content.members)
-    if extension is None:
-        raise _no_picture(content, stored.shard)
-
-    def choose(width: int, height: int) -> Crop:
-        if config.augment is None:
-            return centre_crop(width=width, height=height)
-        return draw(
-            config.augment, seed=config.seed, epoch=identity.epoch, sample=identity.name, width=width, height=height
-        )
-
-    try:
-        limit, scaling = config.max_pixels, config.dct_scaling
-        decode_crop(content.members[extension], choose, out=out, max_pixels=limit, dct_scaling=scaling)
-    except PictureError as error:
-        raise SampleError(
-            stored.shard,
-            f"{extension}: {error}",
-            key=content.key,
-            offset=content.offset,
-            rule=error.rule,
-            kind="undecodable picture",
-        ) from error
-
-
-def view_of(stored: StoredSample, identity: Identity) -> SampleView:
-    """Return a sample as hooks see it, not yet decoded."""
-    return SampleView(
-        key=stored.content.key,
-        shard=stored.shard,
-        number=identity.number,
-        epoch=identity.epoch,
-        label=stored.label,
-        members=stored.content.members,
-    )
-
-
-def _no_picture(content: Sample, shard: str) -> SampleError:
-    found = ", ".join(sorted(content.members)) or "nothing"
-    reason = f"no picture in this sample, only {found}"
-    return SampleError(shard, reason, key=content.key, offset=content.offset, rule="WDS021", kind="no picture")
-
-
-def filtered(stored: StoredSample) -> SampleError:
-    """Return the error that stands for a sample which a hook leaves out."""
-    content = stored.content
-    return SampleError(stored.shard, "filtered out", key=content.key, offset=content.offset, kind=FILTERED)
+        return target.deliver(taken.found, identity, row=row, position=position)

@@ -16,13 +16,13 @@ from wdsloader.account import FILTERED, LOST_SHARD, EpochAccount, Fault, Tally
 from wdsloader.config import LoaderConfig
 from wdsloader.dataset import Dataset
 from wdsloader.errors import DatasetError, NoLengthError, SampleError
-from wdsloader.hooks import SampleView, apply_keep
+from wdsloader.hooks import SampleView
 from wdsloader.mixing import MixedDataset
-from wdsloader.pipeline import Identity, LaneRows, WorkerTask, filtered, view_of
+from wdsloader.pipeline import LaneRows, WorkerTask
 from wdsloader.plan import Plan
 from wdsloader.reading import PolicyReader
+from wdsloader.rows import kept_view
 from wdsloader.session import order_of, plan_of, resumed, schedule_of
-from wdsloader.shards import StoredSample
 from wdsloader.state import LoaderState
 from wdsloader.streaming import StreamTask, stored_in, stream_samples
 
@@ -110,7 +110,7 @@ class SampleStream:
         tally = self._open_tally(epoch, start=0, num_samples=None)
         for number, found in enumerate(stream_samples(task)):
             try:
-                view = _kept(*stored_in(found, task), config=self.config)
+                view = kept_view(*stored_in(found, task), config=self.config)
             except SampleError as error:
                 if self.config.on_error == "stop" and error.kind != FILTERED:
                     raise
@@ -165,20 +165,10 @@ class _Samples:
         if isinstance(taken.found, SampleError):
             return Fault.of(taken.found, position=position)
         try:
-            return _kept(taken.found, self._rows.identity(taken, position=position), config=self._config)
+            return kept_view(taken.found, self._rows.identity(taken, position=position), config=self._config)
         except SampleError as error:
             return Fault.of(error, position=position)
 
     def close(self) -> None:
         """Close every file."""
         self._reader.close()
-
-
-def _kept(stored: StoredSample, identity: Identity, *, config: LoaderConfig) -> SampleView:
-    """Return the sample as it is handed out. Raises: SampleError: ``keep`` leaves it out. TransformError."""
-    view = view_of(stored, identity)
-    if config.keep is not None and not apply_keep(
-        config.keep, view, key=(config.seed, identity.epoch, "keep", identity.name)
-    ):
-        raise filtered(stored)
-    return view

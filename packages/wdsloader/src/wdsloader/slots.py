@@ -24,8 +24,8 @@ from wdsloader.errors import WorkerError
 
 __all__ = ["Pin", "Shape", "Slot", "SlotPool", "map_slot"]
 
-# (rows, height, width, 3) of the pixels in a slot.
-Shape = tuple[int, int, int, int]
+# (rows, height, width, 3) of the pixels in a slot, or (rows, bytes) where a device decodes.
+Shape = tuple[int, ...]
 
 
 class Pin(Protocol):

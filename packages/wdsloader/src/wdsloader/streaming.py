@@ -26,15 +26,15 @@ from shardkit import (
     seeded_words,
 )
 from wdsloader.account import FILTERED, LOST_SHARD, Fault
-from wdsloader.assembly import Assembler, Part
+from wdsloader.assembly import Part
 from wdsloader.config import LoaderConfig
 from wdsloader.decode import Uint8s
 from wdsloader.errors import FetchError, SampleError
 from wdsloader.fetch import Fetcher, is_remote, mask_url
 from wdsloader.held import packed_bytes
 from wdsloader.order import Int64s
-from wdsloader.pipeline import Identity, decode_sample
 from wdsloader.reading import lost_shard, require_label
+from wdsloader.rows import BatchRows, Identity, rows_of
 from wdsloader.shards import ShardEntry, ShardTable, StoredSample, wanted_of
 
 __all__ = ["StreamTask", "stored_in", "stream_parts", "stream_samples"]
@@ -44,7 +44,6 @@ log = logging.getLogger(__name__)
 _WORDS_AT_ONCE = 1024
 # As webdataset: enough to mix from the first batch on without reading the whole buffer first.
 _INITIAL_SAMPLES = 100
-_NO_ROWS = np.empty((0, 0, 0, 3), np.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,28 +68,28 @@ class Streamed:
 
 
 def stream_parts(task: StreamTask, slots: Iterator[Uint8s]) -> Generator[Part, None, None]:
-    """Yield the worker's own whole batches of one epoch; ``position`` counts this worker's samples.
+    """Yield the worker's own batches of one epoch, the last one perhaps not whole; ``position`` counts its samples.
 
     Under "skip" bad samples are left out of the batches; what is left of a damaged shard behind the damage is lost.
-    Args: slots: uint8 (batch_size, size, size, 3), the pixels of each batch; it ends early where there is none more.
+    Args: slots: uint8 of ``slot_shape``, one for each batch; it ends early where there is none more.
     Raises: SampleError: a damaged shard or sample. FetchError. Both under "stop" alone. TransformError.
     """
     batches = _Batches(task)
     for found in stream_samples(task):
         if batches.needs_slot:
-            images = next(slots, None)
-            if images is None:
+            memory = next(slots, None)
+            if memory is None:
                 return
-            batches.begin(images)
+            batches.begin(memory)
         batches.add(found)
         if batches.is_full:
-            yield batches.take(num_rows=task.config.batch_size)
+            yield batches.take()
     left = batches.num_rows
     if left and task.config.tail != "drop":
-        yield batches.take(num_rows=task.config.batch_size if task.config.tail == "pad" else left)
+        yield batches.take()
     elif left or batches.has_news:
         batches.forget_rows()
-        yield replace(batches.take(num_rows=0), dropped=left)
+        yield replace(batches.take(), dropped=left)
 
 
 def stream_samples(task: StreamTask) -> Iterator[Streamed | SampleError]:
@@ -103,15 +102,14 @@ class _Batches:
 
     def __init__(self, task: StreamTask) -> None:
         self._task = task
-        self._assembler = Assembler(find_good=_none_before)
         self._position = 0
-        self._images: Uint8s = _NO_ROWS
+        self._target: BatchRows | None = None
         self._reset()
 
     @property
     def needs_slot(self) -> bool:
         """Whether a batch has to be begun before more can be added."""
-        return not len(self._images)
+        return self._target is None
 
     @property
     def num_rows(self) -> int:
@@ -128,16 +126,18 @@ class _Batches:
         """Whether anything was left out that no batch has told yet."""
         return bool(self._faults or self._lost)
 
-    def begin(self, images: Uint8s) -> None:
-        """Fill a batch with these pixels."""
-        self._images = images
+    def begin(self, memory: Uint8s) -> None:
+        """Fill a batch in this slot."""
+        self._target = rows_of(memory, config=self._task.config, own=slice(0, self._task.config.batch_size))
 
     def add(self, found: Streamed | SampleError) -> None:
-        """Decode a sample into the next row, or take note of why it cannot be."""
-        config, row = self._task.config, self.num_rows
+        """Deliver a sample into the next row, or take note of why it cannot be."""
+        config, row, target = self._task.config, self.num_rows, self._target
+        if target is None:
+            raise RuntimeError("no batch was begun")
         try:
             stored, identity = stored_in(found, self._task)
-            self._labels.append(decode_sample(stored, identity, config=config, out=self._images[row]))
+            self._labels.append(target.deliver(stored, identity, row=row, position=self._position + row))
         except SampleError as error:
             if config.on_error == "stop" and error.kind != FILTERED:
                 raise
@@ -152,9 +152,10 @@ class _Batches:
         """Drop the rows that make no whole batch."""
         self._keys.clear()
         self._labels.clear()
+        self._target = None
 
-    def take(self, *, num_rows: int) -> Part:
-        """Return the batch; rows beyond the samples are masked and repeat row 0."""
+    def take(self) -> Part:
+        """Return the batch: its first rows, as many as there are samples."""
         filled = self.num_rows
         part = Part(
             epoch=self._task.epoch,
@@ -165,22 +166,18 @@ class _Batches:
             keys=tuple(self._keys),
             faults=tuple(self._faults),
             lost=tuple(self._lost),
+            encoded=() if self._target is None else tuple(self._target.encoded),
         )
-        whole = self._assembler.assemble([part], images=self._images[:num_rows])
         self._position += filled
         self._reset()
-        return whole
+        return part
 
     def _reset(self) -> None:
-        self._images = _NO_ROWS
+        self._target = None
         self._labels: list[int] = []
         self._keys: list[str] = []
         self._faults: list[Fault] = []
         self._lost: list[str] = []
-
-
-def _none_before(*, epoch: int, position: int) -> None:  # noqa: ARG001  # a batch here has a sample of its own
-    return None
 
 
 def stored_in(found: Streamed | SampleError, task: StreamTask) -> tuple[StoredSample, Identity]:

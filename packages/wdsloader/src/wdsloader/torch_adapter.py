@@ -1,7 +1,8 @@
 """A dataset as batches of torch tensors: worker processes, one epoch per ``iter``, a position with every batch.
 
 Owns the worker processes and the step from numpy to :class:`Batch`. A worker fills its rows of each batch in shared
-memory; nothing is copied here, and a batch is the same for any number of workers. Workers live on from epoch to epoch.
+memory; nothing is copied here, unless a device decodes (``decode_torch``), and a batch is the same for any number of
+workers. Workers live on from epoch to epoch.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ from __future__ import annotations
 import atexit
 import logging
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from wdsloader.account import EpochAccount, Fault, Tally
-from wdsloader.assembly import Assembler, Part
+from wdsloader.assembly import Assembler, GoodRow, Part, Settle
 from wdsloader.config import LoaderConfig
 from wdsloader.dataset import Dataset
 from wdsloader.decode import Uint8s
@@ -43,18 +45,18 @@ _NAMED_FAULTS = 3
 class Batch:
     """One batch of a rank.
 
-    ``images``: uint8 (b, size, size, 3), RGB. ``labels``: int64 (b,), -1 without one. ``weights``: float32 (b,), 0 for
-    a masked row. ``keys``: None for a masked row. ``position``: samples of ``epoch`` consumed over all ranks after this
-    batch. ``state``: what :meth:`TorchLoader.load_state_dict` takes to go on behind this batch. ``faults``: the samples
-    that were skipped or filtered out of it.
+    ``images``: uint8 (b, size, size, 3), RGB; on the device where one decodes. ``labels``: int64 (b,), -1 without one.
+    ``weights``: float32 (b,), 0 for a masked row. ``keys``: None for a masked row. ``position``: samples of ``epoch``
+    consumed over all ranks after this batch. ``state``: what :meth:`TorchLoader.load_state_dict` takes to go on behind
+    this batch. ``faults``: the samples that were skipped or filtered out of it.
 
     ``images`` lie in memory that is filled anew once nothing refers to it: no tensor, view, or array. So keep the batch
     until a copy of it to a device that goes on in the background (``non_blocking=True``) is done.
     """
 
-    images: torch.Tensor
-    labels: torch.Tensor
-    weights: torch.Tensor
+    images: Tensor
+    labels: Tensor
+    weights: Tensor
     keys: tuple[str | None, ...]
     epoch: int
     position: int
@@ -66,13 +68,21 @@ class TorchLoader:
     """Batches of a dataset: ``for batch in loader`` is one epoch, the rest of it after a resume or a ``break``.
 
     The next ``iter`` goes on with the next epoch, on the same workers. Close it, or use ``with``.
-    Raises: ConfigError: settings that do not fit each other, the data, or the number of ranks. DatasetError: unknown
-        sample counts with ``exact``. While it works, also: SkipLimitError: too many samples could not be delivered.
-        TransformError: a hook of the user's failed. SampleError, DatasetError, FetchError: under ``on_error="stop"``.
+    Args: device: where ``decode="gpu"`` decodes; None: the current CUDA device. "cpu" decodes there, to try it.
+    Raises: ConfigError: settings that do not fit each other, the data, the number of ranks or the device.
+        DatasetError: unknown sample counts with ``exact``. While it works, also: SkipLimitError: too many samples could
+        not be delivered. TransformError: a hook of the user's failed. SampleError, DatasetError, FetchError: under
+        ``on_error="stop"``.
     """
 
     def __init__(
-        self, dataset: Dataset | MixedDataset, config: LoaderConfig, *, rank: int = 0, world_size: int = 1
+        self,
+        dataset: Dataset | MixedDataset,
+        config: LoaderConfig,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        device: torch.device | str | None = None,
     ) -> None:
         if config.exact and dataset.counts is None:
             raise DatasetError("exact=True, and no manifest says how many samples the shards have; run `wds index`")
@@ -84,6 +94,7 @@ class TorchLoader:
         self.num_workers = default_workers(world_size=world_size) if asked is None else asked
         self._state = order_of(dataset, config, world_size=world_size)
         self._plan = self._plan_of(self._state)
+        self._settle = _on_host if config.decode == "cpu" else _device_decoder(config, device)
         self._workers: Workers | None = None
         self._finalizer: Callable[[], object] | None = None
         self._assembler: Assembler | None = None
@@ -162,15 +173,16 @@ class TorchLoader:
             if self._workers is None or self._assembler is None:
                 task = self._task(plan)
                 self._workers = self._start(task, plan.usable_workers(self.num_workers))
-                self._assembler = Assembler(find_good=partial(find_good_row, task))
+                find_good = partial(find_good_row, task, settle=self._settle)
+                self._assembler = Assembler(find_good=find_good, copy=torch.clone)
             tally = self._open_tally(epoch, start=start)
             filled = self._workers.take()
             if filled is None:
                 raise WorkerError("a loader worker ended before its last batch")
             if any((part.epoch, part.position) != (epoch, start) for part in filled.parts):
                 raise WorkerError(f"the workers are out of step with epoch {epoch}, position {start}")
-            images = filled.images[: plan.rows(start)]
-            whole = self._assembler.assemble(filled.parts, images=images)
+            parts, images = self._settle(filled.parts, filled.memory, num_rows=plan.rows(start))
+            whole = self._assembler.assemble(parts, images=images)
             tally.add(whole.faults, delivered=int(whole.weights.sum()))
             end = plan.after(start)
             last = not plan.steps_from(end)
@@ -179,7 +191,7 @@ class TorchLoader:
                 tally.dropped = int((plan.positions(end) < plan.num_samples).sum())
                 self._close_tally(tally)
             batch = self._batch(whole, images=images, position=end)
-            del filled, images
+            del filled, parts, images
             yield batch
 
     def _stream_epoch(self, epoch: int) -> Iterator[Batch]:
@@ -195,16 +207,22 @@ class TorchLoader:
         shards_a_rank = -(-len(self.dataset.urls) // self.world_size)
         tally = self._open_tally(epoch, start=0)
         workers = self._workers = self._start(task, min(self.num_workers, shards_a_rank))
+        assembler = Assembler(find_good=_none_before, copy=torch.clone)
         while (filled := workers.take()) is not None:
-            (part,) = filled.parts
-            tally.add(part.faults, delivered=int(part.weights.sum()), lost=part.lost)
-            tally.dropped += part.dropped
-            if not len(part.rows):
+            num_rows = len(filled.parts[0].rows)
+            if num_rows and self.config.tail == "pad":
+                num_rows = self.config.batch_size
+            parts, images = self._settle(filled.parts, filled.memory, num_rows=num_rows)
+            whole = assembler.assemble(parts, images=images)
+            delivered = int(whole.weights.sum())
+            tally.add(whole.faults, delivered=delivered, lost=whole.lost)
+            tally.dropped += whole.dropped
+            if not num_rows:
                 continue
-            position = self._state.position + int(part.weights.sum()) * self.world_size
+            position = self._state.position + delivered * self.world_size
             self._state = replace(self._state, position=position)
-            batch = self._batch(part, images=filled.images[: len(part.rows)], position=position)
-            del filled
+            batch = self._batch(whole, images=images, position=position)
+            del filled, parts, images
             yield batch
         self.close()
         self._state = replace(self._state, epoch=epoch + 1, position=0)
@@ -237,9 +255,9 @@ class TorchLoader:
         first = "; ".join(list(dict.fromkeys(map(str, account.faults)))[:_NAMED_FAULTS])
         log.log(level, "%s%s", account, f". First: {first}" if first else "")
 
-    def _batch(self, part: Part, *, images: Uint8s, position: int) -> Batch:
+    def _batch(self, part: Part, *, images: Any, position: int) -> Batch:
         return Batch(
-            images=torch.from_numpy(images),
+            images=images,
             labels=torch.from_numpy(part.labels),
             weights=torch.from_numpy(part.weights),
             keys=part.keys,
@@ -258,6 +276,22 @@ class TorchLoader:
         # to be told before multiprocessing waits for them, which it does in an exit handler registered earlier.
         self._finalizer = atexit.register(weakref.finalize(self, workers.close))
         return workers
+
+
+def _on_host(parts: Sequence[Part], memory: Uint8s, *, num_rows: int) -> tuple[Sequence[Part], Tensor]:
+    """Settle what the workers have decoded: nothing is left to do."""
+    return parts, torch.from_numpy(memory[:num_rows])
+
+
+def _device_decoder(config: LoaderConfig, device: torch.device | str | None) -> Settle:
+    # Not before it is asked for: torchvision takes a second to import.
+    from wdsloader.decode_torch import DeviceDecoder, decoding_device
+
+    return DeviceDecoder(config, device=decoding_device(device)).settle
+
+
+def _none_before(*, epoch: int, position: int) -> GoodRow | None:  # noqa: ARG001  # a batch has a sample of its own
+    return None
 
 
 def _pin(address: int, *, num_bytes: int) -> Callable[[], object]:

@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 
 from wdsloader.assembly import Part
 from wdsloader.decode import Uint8s
+from wdsloader.encoded import slot_shape
 from wdsloader.errors import ConfigError, WorkerError
 from wdsloader.pipeline import WorkerTask
 from wdsloader.processes import (
@@ -43,10 +44,10 @@ _AHEAD = 3
 class Filled:
     """A batch as the workers left it.
 
-    ``images``: uint8 (batch_size, size, size, 3), lent. ``parts``: what each worker says of the rows it has filled.
+    ``memory``: uint8 of ``slot_shape``, lent. ``parts``: what each worker says of the rows it has filled.
     """
 
-    images: Uint8s
+    memory: Uint8s
     parts: list[Part]
 
 
@@ -59,7 +60,7 @@ class Workers:
 
     def __init__(self, task: Task, num_workers: int, *, pin: Pin | None = None) -> None:
         self._task, self._num_workers, self._pin = task, num_workers, pin
-        self._shape: Shape = (task.config.batch_size, task.config.image_size, task.config.image_size, 3)
+        self._shape: Shape = slot_shape(task.config)
         self._pool = SlotPool(self._shape, pin=pin)
         self._here: _Here | None = None
         self._members: list[_Member] = []

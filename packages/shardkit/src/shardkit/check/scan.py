@@ -291,9 +291,10 @@ class Gatherer:
     def add(self, member: Member, content: bytes | None) -> None:
         """Enter a member, right after it was asked for."""
         key, known = self._next_key, self._extension
-        if len(member.name) + len(member.linkname) > _LONG_NAME:
-            self.room -= 2 * (sys.getsizeof(member.name) + sys.getsizeof(member.linkname))
-        if key is None or member.kind != "file":
+        name, kind, header_offset, _, size, linkname = member  # at once: an attribute each takes twice as long
+        if len(name) + len(linkname) > _LONG_NAME:
+            self.room -= 2 * (sys.getsizeof(name) + sys.getsizeof(linkname))
+        if key is None or kind != "file":
             self._set_aside(member)
             return
         if key != self._key:
@@ -301,11 +302,11 @@ class Gatherer:
             self._key = key
         self.room -= _PART_BYTES
         # tuple.__new__ is what Part() calls, at half the time.
-        self._parts.append(tuple.__new__(Part, (member.name, known.name, member.header_offset, member.size)))
+        self._parts.append(tuple.__new__(Part, (name, known.name, header_offset, size)))
         if known.is_label:
-            self._label = member.size, content
+            self._label = size, content
         elif known.is_picture and self._opens_pictures and self._is_preferred(known.name):
-            self._picture = known.name, member.size, content
+            self._picture = known.name, size, content
         if known.is_part:
             self._is_sample = True
         elif known.is_pickle:
@@ -340,8 +341,7 @@ class Gatherer:
             _, size, content = self._picture
             sample.picture = _look_at(content, size=size, options=scan.options)
             sample.picture_hash = xxhash.xxh3_128_digest(content) if content else None
-        self._parts, self._is_sample, self._label = [], False, None
-        self._picture = None
+        self._parts, self._is_sample, self._label, self._picture = [], False, None, None
 
     def _set_aside(self, member: Member) -> None:
         """Note a member that belongs to no sample."""

@@ -29,9 +29,9 @@ __all__ = ["ByteSource", "FileSource", "MemorySource", "StreamSource", "open_sou
 
 # 1 MiB: larger pieces do not make a stream faster, and memory stays flat.
 _PIECE_BYTES = 1 << 20
-# 3 KiB: the header of a label, another small part's, and the next picture's, with contents. Python's own buffer has up
-# to 128 KiB, which every header of a picture would fill anew.
-_WINDOW_BYTES = 3 << 10
+# Five blocks: the headers of a label, another small part and the next picture, with the contents of the first two.
+# Python's own buffer has up to 128 KiB, which every header of a picture would fill anew.
+_WINDOW_BYTES = 5 * 512
 
 
 class _Readable(Protocol):
@@ -118,7 +118,7 @@ class FileSource:
         if behind <= self._behind:
             self.position = behind
             return self._window[position - self._first : behind - self._first]
-        piece = self._read(count)
+        piece = self._read(count, position)
         self.position = position + len(piece)
         return piece
 
@@ -136,23 +136,18 @@ class FileSource:
     def holds(self, count: int) -> bool:
         return self.position + count <= self._end
 
-    def _read(self, count: int) -> bytes:
+    def _read(self, count: int, position: int) -> bytes:
         """Read at the position: what is small with what follows it, what is large alone."""
-        left = self._end - self.position
-        if count >= _WINDOW_BYTES:
-            return self._filled(self._read_at(min(count, left), self.position), min(count, left))
-        ahead = left if left < _WINDOW_BYTES else _WINDOW_BYTES
-        window = self._read_at(ahead, self.position)
-        if len(window) < ahead:
-            window = self._filled(window, ahead)
-        self._window, self._first, self._behind = window, self.position, self.position + len(window)
-        return window[:count]
-
-    def _filled(self, data: bytes, count: int) -> bytes:
-        """Read on to so many bytes, fewer only at the end of the file: one call may return less than asked."""
-        while len(data) < count and (piece := self._read_at(count - len(data), self.position + len(data))):
+        left = self._end - position
+        wanted = min(max(count, _WINDOW_BYTES), left)
+        data = self._read_at(wanted, position)
+        # One call may return less than asked, also before the end of the file.
+        while len(data) < wanted and (piece := self._read_at(wanted - len(data), position + len(data))):
             data += piece
-        return data
+        if count >= _WINDOW_BYTES:
+            return data
+        self._window, self._first, self._behind = data, position, position + len(data)
+        return data[:count]
 
 
 def _reader_at(file: BinaryIO) -> Callable[[int, int], bytes]:

@@ -1,0 +1,96 @@
+"""What was taken for what, as a picture: a row for each class, a column for what its samples were taken for.
+
+Right answers are blue, wrong ones red, the darker the greater their share of the row. The same figures give the same
+bytes.
+"""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from resnettrain.errors import ReportError
+from resnettrain.metrics import ClassFigures
+from shardkit import printable
+
+__all__ = ["confusion_picture"]
+
+# The matrix is at most so wide, as long as a class has a pixel; up to so many classes there is room for names.
+_WIDEST_PX, _MOST_NAMED, _EVERY_TEN, _MOST_CLASSES = 960, 48, 400, 4000
+_CELL_PX, _FONT_PX, _GAP_PX = 44, 12, 8
+_LONGEST_NAME = 24
+_PAPER, _INK, _PALE_INK, _GRID = (255, 255, 255), (25, 25, 25), (105, 105, 105), (222, 222, 222)
+_RIGHT, _WRONG = (31, 99, 178), (200, 40, 32)
+_DARK = 0.55
+
+
+def confusion_picture(figures: ClassFigures) -> bytes:
+    """Return the picture as a PNG: with names for up to 48 classes, with every tenth or hundredth number beyond.
+
+    Raises: ReportError: over 4000 classes.
+    """
+    counts_KK = figures.confusion.numpy()
+    num_classes = len(counts_KK)
+    if num_classes > _MOST_CLASSES:
+        raise ReportError(f"{num_classes} classes make no picture: at most {_MOST_CLASSES}. Take --per-class --json.")
+    cell_px = min(_CELL_PX, max(1, _WIDEST_PX // num_classes))
+    font = ImageFont.load_default(size=_FONT_PX)
+    labels = _labels(figures)
+    left = _GAP_PX + max((round(font.getlength(text)) for _, text in labels), default=0) + _GAP_PX
+    top = 2 * _GAP_PX + 3 * _FONT_PX
+    side = cell_px * num_classes
+    title = f"{int(figures.correct1.sum()):,} of {int(counts_KK.sum()):,} right. Rows: the class; columns: taken for."
+    width = max(left + side + _GAP_PX, _GAP_PX * 2 + round(font.getlength(title)))
+    picture = Image.new("RGB", (width, top + side + _GAP_PX), _PAPER)
+    cells = Image.fromarray(_colours(figures.confusion)).resize((side, side), Image.Resampling.NEAREST)
+    picture.paste(cells, (left, top))
+    draw = ImageDraw.Draw(picture)
+    draw.rectangle((left - 1, top - 1, left + side, top + side), outline=_GRID)
+    draw.text((_GAP_PX, _GAP_PX), title, fill=_INK, font=font)
+    for number, text in labels:
+        middle = cell_px * number + cell_px // 2
+        draw.text((left - _GAP_PX, top + middle), text, fill=_INK, font=font, anchor="rm")
+        draw.text((left + middle, top - _GAP_PX // 2), f"{number}", fill=_PALE_INK, font=font, anchor="ms")
+    if cell_px >= 2 * _FONT_PX:
+        for true, said in np.argwhere(counts_KK > 0).tolist():
+            share = counts_KK[true, said] / counts_KK[true].sum()
+            draw.text(
+                (left + cell_px * said + cell_px // 2, top + cell_px * true + cell_px // 2),
+                _short(int(counts_KK[true, said])),
+                fill=_PAPER if share > _DARK else _INK,
+                font=font,
+                anchor="mm",
+            )
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _labels(figures: ClassFigures) -> list[tuple[int, str]]:
+    """Return the classes that are named at the sides, and how."""
+    num_classes = len(figures.confusion)
+    if num_classes > _MOST_NAMED:
+        return [(number, f"{number}") for number in range(0, num_classes, 10 if num_classes <= _EVERY_TEN else 100)]
+    names = figures.names or ("",) * num_classes
+    words = [f"{number} {printable(name)}".strip() for number, name in enumerate(names)]
+    return [(number, text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…")
+            for number, text in enumerate(words)]  # fmt: skip
+
+
+def _colours(confusion_KK: Tensor) -> npt.NDArray[np.uint8]:
+    """Return uint8 (K, K, 3): the paper's colour for nothing, the full one for a whole row."""
+    counts_KK = confusion_KK.numpy().astype(np.float64)
+    shares_KK = counts_KK / np.maximum(counts_KK.sum(axis=1, keepdims=True), 1)
+    inks_KK3 = np.where(np.eye(len(counts_KK), dtype=bool)[..., None], _RIGHT, _WRONG)
+    # The root: among a thousand classes an error of a few per cent is still seen.
+    mixed_KK3 = np.array(_PAPER) + np.sqrt(shares_KK)[..., None] * (inks_KK3 - np.array(_PAPER))
+    colours_KK3: npt.NDArray[np.uint8] = np.rint(mixed_KK3).astype(np.uint8)
+    return colours_KK3
+
+
+def _short(count: int) -> str:
+    return f"{count}" if count < 10_000 else f"{count / 1000:.0f}k"
