@@ -19,13 +19,17 @@ from shardkit import printable
 
 __all__ = ["confusion_picture"]
 
-# The matrix is at most so wide, as long as a class has a pixel; up to so many classes there is room for names.
-_WIDEST_PX, _MOST_NAMED, _EVERY_TEN, _MOST_CLASSES = 960, 48, 400, 4000
+# The matrix is at most so wide, or one pixel a class where there are more.
+_WIDEST_PX = 960
+# Up to so many classes there is room beside the matrix for all names; for every tenth number, and beyond for every
+# hundredth; and in memory for the picture, of 16 million pixels.
+_MOST_NAMED, _MOST_BY_TEN, _MOST_CLASSES = 48, 400, 4000
 _CELL_PX, _FONT_PX, _GAP_PX = 44, 12, 8
 _LONGEST_NAME = 24
 _PAPER, _INK, _PALE_INK, _GRID = (255, 255, 255), (25, 25, 25), (105, 105, 105), (222, 222, 222)
 _RIGHT, _WRONG = (31, 99, 178), (200, 40, 32)
-_DARK = 0.55
+# Above this share of its row a cell is so dark that its count is written in the paper's colour.
+_DARK_SHARE = 0.55
 
 
 def confusion_picture(figures: ClassFigures) -> bytes:
@@ -61,7 +65,7 @@ def confusion_picture(figures: ClassFigures) -> bytes:
             draw.text(
                 (left + cell_px * said + cell_px // 2, top + cell_px * true + cell_px // 2),
                 _short(int(counts_KK[true, said])),
-                fill=_PAPER if share > _DARK else _INK,
+                fill=_PAPER if share > _DARK_SHARE else _INK,
                 font=font,
                 anchor="mm",
             )
@@ -74,11 +78,11 @@ def _labels(figures: ClassFigures) -> list[tuple[int, str]]:
     """Return the classes that are named at the sides, and how."""
     num_classes = len(figures.confusion)
     if num_classes > _MOST_NAMED:
-        return [(number, f"{number}") for number in range(0, num_classes, 10 if num_classes <= _EVERY_TEN else 100)]
+        return [(number, f"{number}") for number in range(0, num_classes, 10 if num_classes <= _MOST_BY_TEN else 100)]
     names = figures.names or ("",) * num_classes
-    words = [f"{number} {printable(name)}".strip() for number, name in enumerate(names)]
-    return [(number, text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…")
-            for number, text in enumerate(words)]  # fmt: skip
+    texts = [f"{number} {printable(name)}".strip() for number, name in enumerate(names)]
+    cut = (text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…" for text in texts)
+    return list(enumerate(cut))
 
 
 def _colours(confusion_KK: Tensor) -> npt.NDArray[np.uint8]:

@@ -52,8 +52,8 @@ class BatchRows(Protocol):
 def rows_of(memory: Uint8s, *, config: LoaderConfig, own: slice) -> BatchRows:
     """Return what fills rows of a batch.
 
-    Args: memory: the slot, of ``slot_shape``. own: a part of its rows, as many as are filled, where the bytes of
-        encoded ones lie, in whichever order they come.
+    Args: memory: the slot, of ``slot_shape``. own: the rows whose room holds what is left to a device, as many as will
+        be filled; that room is filled in the order of delivery, whichever rows of the batch these are.
     """
     if config.decode == "cpu":
         return _PixelRows(memory, config)
