@@ -349,10 +349,12 @@ def test_an_option_of_the_other_kind_of_source_is_refused(
     args: tuple[object, ...], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    for name in ("t.csv", "x.tar"):
+        (tmp_path / name).touch()
     ended = invoke("make-shards", *args)
     assert ended.code == 2
     assert named in ended.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert {path.name for path in tmp_path.iterdir()} == {"t.csv", "x.tar"}
 
 
 def test_files_of_a_folder_that_are_no_pictures_are_counted_aloud(tmp_path: Path) -> None:

@@ -95,12 +95,12 @@ class DeviceDecoder:
 
     def _fill(self, parts: Sequence[Part], memory: Uint8s, *, num_rows: int) -> tuple[Tensor, dict[int, SampleError]]:
         """Return the batch, and the errors of the rows that are not in it."""
-        size, flat = self._config.image_size, memory.reshape(-1)
+        size = self._config.image_size
         images = torch.empty((num_rows, size, size, 3), dtype=torch.uint8, device=self._device)
         jobs: list[_Job] = []
         for part in parts:
             for row, key, encoded in zip(part.rows.tolist(), part.keys, part.encoded, strict=True):
-                data = torch.from_numpy(flat[encoded.start : encoded.start + encoded.num_bytes])
+                data = torch.from_numpy(memory[row, : encoded.num_bytes])
                 if encoded.crop is None:
                     images[row].copy_(data.view(size, size, 3))
                 else:
