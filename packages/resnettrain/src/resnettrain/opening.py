@@ -35,6 +35,7 @@ from resnettrain.resume import (
     Start,
     find_start,
     fitted_batch,
+    require_left,
     require_resumable,
     require_same_run,
 )
@@ -122,6 +123,8 @@ def open_run(
             state=start.content["loader"] if start is not None else None,
         )
         stack.callback(feed.close)
+        if start is not None:
+            require_left(config, start, resume=resume)
         parts = _Parts(
             run_dir=run_dir, numerics=numerics, identity=identity, feed=feed, evaluator=evaluator, ranks=ranks
         )

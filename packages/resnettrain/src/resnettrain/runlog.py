@@ -143,9 +143,7 @@ class RunLog:
             self._events.write(kind, figures)
 
     @contextmanager
-    def telling_failure(
-        self, state: TrainState, *, cause: Callable[[BaseException], BaseException]
-    ) -> Iterator[None]:
+    def telling_failure(self, state: TrainState, *, cause: Callable[[BaseException], BaseException]) -> Iterator[None]:
         """Record what ends the run from inside as its end, unless an end is recorded already; it goes on as it came.
 
         Args: state: how far the run is.  cause: returns what the error comes from.

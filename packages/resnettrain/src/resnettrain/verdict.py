@@ -76,7 +76,9 @@ def _failure(records: Sequence[Record]) -> list[Judgement]:
     end = records[-1] if records else {}
     if end.get("outcome") != "failed":
         return []
-    return [Judgement(question="ending", is_problem=True, text=f"It failed: {end.get('error') or 'it is not known why'}")]
+    return [
+        Judgement(question="ending", is_problem=True, text=f"It failed: {end.get('error') or 'it is not known why'}")
+    ]
 
 
 # --------------------------------------------------------------------------------------------------------------- speed
