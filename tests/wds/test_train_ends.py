@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.cli import TINY, invoke
+import pytest
+import torch
+
+from tests.helpers.cli import TINY, invoke, run_wds
 from tests.helpers.picture_sets import PictureSet
 from tests.wds.conftest import FinishedRun
 
@@ -38,3 +41,13 @@ def test_a_run_that_has_all_its_epochs_is_not_resumed(finished: FinishedRun) -> 
     ended = invoke("train", "--resume", finished.folder)
     assert (ended.code, ended.stderr.count("\n")) == (2, 1)
     assert "has all of its epochs already: schedule.epochs (--epochs) is 2. To go on give more." in ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="what is said where there is no GPU")
+def test_a_profile_without_a_gpu_says_nothing_of_one(tmp_path: Path) -> None:
+    """In a process of its own: what the profiler says, it says past Python."""
+    size = ("--model", "tiny", "--image-size", 32, "--batch-size", 4, "--max-updates", 5, "--device", "cpu")
+    ended = run_wds("-q", "train", "--synthetic", *size, "--profile", 1, "--run-dir", "run", cwd=tmp_path)
+    assert (ended.code, ended.stderr) == (0, "")
+    assert (tmp_path / "run" / "trace.json").stat().st_size > 0
