@@ -59,8 +59,8 @@ def unnoted(items: Iterable[_Item], /) -> Iterator[_Item]:
 class Feed(Protocol):
     """What the loop draws from. `epoch_batches` and `epoch_samples` are None where nobody knows the length.
 
-    `skipped` counts the samples of all epochs so far that could not be delivered, by cause. `dataset_samples` is the size
-    of the dataset, None where that is not known or no epoch is one pass over it.
+    `skipped` counts the samples of all epochs so far that could not be delivered, by cause. `dataset_samples` is the
+    size of the dataset, None where that is not known or no epoch is one pass over it.
     """
 
     dataset_samples: int | None

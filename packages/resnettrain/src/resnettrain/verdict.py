@@ -111,8 +111,8 @@ def _one_batch(train: Sequence[Record], records: Sequence[Record], *, config: Tr
         is_problem=True,
         text=f"Not passed: the one batch is not learnt by heart: {found}; asked are a loss below {_BY_HEART} and a "
         "top-1 of 1.",
-        advice=f"{way}Give more --epochs, or another --lr. Where neither helps, look for one picture with two labels "
-        "(`wds peek`).",
+        advice=f"{way}Give more updates (--epochs, --max-updates), or another --lr. Where neither helps, look for one "
+        "picture with two labels (`wds peek`).",
     )]  # fmt: skip
 
 
