@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from wdsloader.account import EpochAccount, Fault, merge_accounts
+from wdsloader.account import EpochAccount, Fault, causes_in_words, merge_accounts
 from wdsloader.bench import (
     Delivery,
     StageTimes,
@@ -79,6 +79,7 @@ __all__ = [
     "WorkerError",
     "batch_sheet",
     "cache_config",
+    "causes_in_words",
     "compared_workers",
     "decode_path",
     "default_cache_dir",
