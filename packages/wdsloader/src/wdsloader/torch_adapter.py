@@ -68,8 +68,8 @@ class TorchLoader:
     """Batches of a dataset: ``for batch in loader`` is one epoch, the rest of it after a resume or a ``break``.
 
     The next ``iter`` goes on with the next epoch, on the same workers. Close it, or use ``with``.
-    Args: device: where ``decode="gpu"`` decodes; None: the current CUDA device. "cpu" decodes there, to try it. name: of
-        what is counted, in the line at the end of an epoch; None: "epoch 1" and so on.
+    Args: device: where ``decode="gpu"`` decodes; None: the current CUDA device. "cpu" decodes there, to try it.
+        name: of what is counted, in the line at the end of an epoch; None: "epoch 1" and so on.
     Raises: ConfigError: settings that do not fit each other, the data, the number of ranks or the device.
         DatasetError: unknown sample counts with ``exact``. While it works, also: SkipLimitError: too many samples could
         not be delivered. TransformError: a hook of the user's failed. SampleError, DatasetError, FetchError: under
