@@ -170,6 +170,7 @@ def test_under_skip_a_bad_sample_is_reported_whole_and_no_figure_is_given(tmp_pa
         in message
     )
     assert f"{path}: '000002' at byte " in message
+    assert message.endswith(". Mend the shards (wds repair).")
 
 
 def test_under_skip_a_missing_shard_is_no_evaluation_either(tmp_path: Path) -> None:

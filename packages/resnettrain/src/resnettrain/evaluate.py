@@ -202,11 +202,12 @@ class Evaluator:
             told = None if account is None else (account.in_words(_NAME), _first_causes(account))
             accounts = self._ranks.gather_objects(told)
             missing = "".join(f" {text}; first {causes}." for text, causes in filter(None, accounts) if causes)
+            mend = " Mend the shards (wds repair)." if missing else ""
             raise self._ranks.agreed(
                 EvaluationError(
                     f"{self._name}: {counted(int(count), 'sample was/samples were')} counted, the dataset has "
                     f"{expected}. No figure is given."
-                    f"{missing}"
+                    f"{missing}{mend}"
                 )
             )
         return EvalResult(
