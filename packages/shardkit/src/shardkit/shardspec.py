@@ -165,9 +165,9 @@ def _path_of(url: str) -> str:
     """Return the path that a ``file://`` URL names. Raises: PatternError."""
     try:
         path = local_path(url)
-    except ValueError as error:
+    except OSError as error:
         remedy = "Three slashes make one that begins at the root; or write it without file://"
-        raise PatternError(f"{mask_url(url)}: no path. {remedy}") from error
+        raise PatternError(f"{error}. {remedy}") from error
     return path or url
 
 
