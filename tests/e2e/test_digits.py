@@ -88,7 +88,7 @@ def steps(run_dir: Path) -> list[tuple[int, float]]:
 
 def test_held_out_digits_are_told_apart_and_eval_gives_the_same_figure(digits: Digits, tmp_path: Path) -> None:
     urls = ("--urls", digits.train, "--val-urls", digits.val, "--run-dir", "run")
-    args = (*urls, *TINY, "--epochs", 8, "--json")
+    args = (*urls, *TINY, "--epochs", 10, "--json")
     document = json.loads(train(*args, "--set", "runtime.micro_batches=2", cwd=tmp_path).stdout)
     print(f"digits: top-1 {document['val']['top1']:.4f} in {document['seconds']:.0f} s")
     assert document["val"]["count"] == json.loads(digits.val.read_text())["num_samples"]

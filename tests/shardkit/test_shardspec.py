@@ -132,7 +132,7 @@ class TestUrls:
         here = tmp_path.as_uri()
         for pattern in (f"{here}/a%200.tar::{here}/a%201.tar", f"{here}/a%20{{0..1}}.tar", f"{here}/*.tar", here):
             assert expand_patterns([pattern]) == shards
-        with pytest.raises(PatternError, match=r"file://\*\*\*: no path"):
+        with pytest.raises(PatternError, match=r"file://\*\*\*: no URL"):
             expand_patterns(["file://[x/a.tar"])
 
     def test_a_file_url_is_of_this_machine_and_has_no_query(self, tmp_path: Path) -> None:
@@ -141,6 +141,16 @@ class TestUrls:
         assert expand_patterns([f"file://{tmp_path}/a#?.tar"]) == shards[:2]
         with pytest.raises(PatternError, match=r"^file://data/a-.*: no path of this machine: .* host\. Three slashes"):
             expand_patterns(["file://data/a-{0..1}.tar"])
+
+    @pytest.mark.parametrize("pattern", ["http://u:SECRET@[/a.tar", "s3://[x/a-{0..1}.tar", "@list"])
+    def test_what_only_looks_like_a_url_is_refused_without_its_secrets(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "list").write_text("http://u:SECRET@[/a.tar\n")
+        with pytest.raises(PatternError, match=r"://\*\*\*: no URL \(Invalid IPv6 URL\)") as caught:
+            expand_patterns([pattern])
+        assert "SECRET" not in str(caught.value)
 
     def test_two_patterns_may_be_joined_by_colons(self) -> None:
         assert expand_patterns(["http://h/a.tar::b-{0..1}.tar"]) == ["http://h/a.tar", "b-0.tar", "b-1.tar"]

@@ -48,6 +48,34 @@ def test_what_reads_at_random_wants_local_shards(tmp_path: Path, command: str, s
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("reshard", "{shard}", "--out", "o", "--keys", "none"),
+        ("reshard", "{shard}", "--out", "o", "--drop-keys", "none"),
+        ("reshard", "{shard}", "--out", "o", "--relabel", "none"),
+        ("make-shards", "--from-table", "none.csv"),
+        ("make-shards", "--from-ilsvrc", "none.tar"),
+        ("make-shards", "--from-ilsvrc", "{shard}", "--synsets", "none"),
+        ("make-shards", "--from-ilsvrc", "{shard}", "--ground-truth", "none"),
+        ("index", "{shard}", "--classes", "none"),
+        ("index", "{shard}", "--classes", "0"),
+        ("index", "{shard}", "--out", "{shard}"),
+        ("repair", "{shard}", "--out", "{shard}"),
+        ("run-plan", "none.plan.json"),
+        ("stats", "none.parquet"),
+    ],
+)
+def test_a_file_that_is_not_there_or_in_place_of_a_folder_is_wrong_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    shard = write_samples(tmp_path / "a.tar", 1)
+    monkeypatch.chdir(tmp_path)
+    ended = invoke(*(word.format(shard=shard) for word in words))
+    assert (ended.code, ended.stderr.count("\n")) == (2, 1), ended.stderr
+    assert list(tmp_path.iterdir()) == [shard]
+
+
 def test_a_file_url_is_a_local_shard(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "a 0.tar", 1)
     assert local_shards([path.as_uri()]) == [str(path)]

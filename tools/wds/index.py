@@ -45,6 +45,7 @@ Out = Annotated[
         "--out",
         "-o",
         metavar="DIR",
+        file_okay=False,
         show_default="beside the shards",
         help="Folder for the indexes; remote shards need one.",
     ),

@@ -86,11 +86,23 @@ FromFolder = Annotated[
 ]
 FromTable = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Pack what a CSV, TSV, JSONL or Parquet names.", rich_help_panel=_SOURCES),
+    typer.Option(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="Pack what a CSV, TSV, JSONL or Parquet names.",
+        rich_help_panel=_SOURCES,
+    ),
 ]
 FromIlsvrc = Annotated[
     Path | None,
-    typer.Option(metavar="TAR", help="Pack ILSVRC2012_img_train.tar or .._val.tar.", rich_help_panel=_SOURCES),
+    typer.Option(
+        metavar="TAR",
+        exists=True,
+        dir_okay=False,
+        help="Pack ILSVRC2012_img_train.tar or .._val.tar.",
+        rich_help_panel=_SOURCES,
+    ),
 ]
 FromShards = Annotated[
     list[str] | None,
@@ -131,11 +143,23 @@ Root = Annotated[
 
 GroundTruth = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Classes of the val archive, one a picture.", rich_help_panel=_ILSVRC),
+    typer.Option(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="Classes of the val archive, one a picture.",
+        rich_help_panel=_ILSVRC,
+    ),
 ]
 Synsets = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Lines 'id wnid', where those are ids.", rich_help_panel=_ILSVRC),
+    typer.Option(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="Lines 'id wnid', where those are ids.",
+        rich_help_panel=_ILSVRC,
+    ),
 ]
 
 MaxSize = Annotated[

@@ -152,10 +152,21 @@ def _expand(patterns: Sequence[str]) -> tuple[list[str], list[str]]:
     from shardkit import PatternError, expand_patterns, is_command, is_url
 
     shards = expand_patterns(patterns)
-    missing = [s for s in shards if not is_url(s) and not is_command(s) and not os.path.exists(s)]
+    missing = [s for s in shards if not is_url(s) and not is_command(s) and not _is_there(s)]
     if len(missing) == len(shards):
         raise PatternError(f"{_list(missing)}: no such file")
     return shards, missing
+
+
+def _is_there(path: str) -> bool:
+    """Tell whether a file is there. Where one may not look into its folder, whoever reads it will say so."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _warn_of_twins(shards: Sequence[str]) -> None:

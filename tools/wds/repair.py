@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["repair"]
 
 Out = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder for the repaired shards, named as they are.")
+    Path | None,
+    typer.Option(
+        "--out", "-o", metavar="DIR", file_okay=False, help="Folder for the repaired shards, named as they are."
+    ),
 ]
 InPlace = Annotated[bool, typer.Option("--in-place", help="Replace the shards instead; what is dropped is kept.")]
 Doubles = Annotated[

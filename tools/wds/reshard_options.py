@@ -64,10 +64,24 @@ Labels = Annotated[
     str | None, typer.Option(metavar="0,3,7-9", help="Samples of these labels alone.", rich_help_panel=_WHICH)
 ]
 Keys = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Samples of these keys alone, one a line.", rich_help_panel=_WHICH)
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="Samples of these keys alone, one a line.",
+        rich_help_panel=_WHICH,
+    ),
 ]
 DropKeys = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="All but the samples of these keys.", rich_help_panel=_WHICH)
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="All but the samples of these keys.",
+        rich_help_panel=_WHICH,
+    ),
 ]
 MinBytes = Annotated[int | None, typer.Option(min=0, help="Pictures of so many bytes or more.", rich_help_panel=_WHICH)]
 MaxBytes = Annotated[int | None, typer.Option(min=0, help="Pictures of so many bytes or less.", rich_help_panel=_WHICH)]
@@ -83,7 +97,13 @@ Share = Annotated[
 ]
 Relabel = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="New labels: CSV or JSON of old,new[,name].", rich_help_panel=_WHICH),
+    typer.Option(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="New labels: CSV or JSON of old,new[,name].",
+        rich_help_panel=_WHICH,
+    ),
 ]
 DropUnmapped = Annotated[
     bool, typer.Option("--drop-unmapped", help="Leave out labels that --relabel lacks.", rich_help_panel=_WHICH)

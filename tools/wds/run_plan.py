@@ -39,7 +39,8 @@ def run_plan(
         prefix = plan.name.removesuffix(shardkit.PLAN_SUFFIX)
         config = shardkit.PackConfig(folder=plan.parent, prefix=prefix)
         if prefix == plan.name or not config.manifest_path.exists():
-            raise
+            reason = f"{plan}: no such plan. wds make-shards --plan-only writes one"
+            raise typer.BadParameter(reason) from None
         # Finished: the manifest has taken the plan's place.
         pack_view.result(shardkit.read_manifest(config.manifest_path), config, ignored=0, as_json=as_json)
         return

@@ -10,7 +10,7 @@ import typer
 
 from wds.checks import DEFAULT_MAX_PIXELS, AllowCommands, Classes, MaxPixels, Patterns, visible_name
 from wds.console import JOBS, AsJson, Jobs, Progress, print_error, print_json, print_line, print_warning
-from wds.patterns import shards_to_read
+from wds.patterns import local_shards, shards_to_read
 from wds.text import counted, masked
 
 if TYPE_CHECKING:
@@ -49,7 +49,10 @@ def stats(
     if len(patterns) == 1 and patterns[0].endswith(_TABLE_SUFFIX):
         if sample is not None:
             raise typer.BadParameter("a table holds no pictures to draw from; name the shards", param_hint="--sample")
-        found = measure_table(Path(patterns[0]), num_classes=classes)
+        tables = local_shards(patterns)
+        if len(tables) > 1:
+            raise typer.BadParameter(f"{patterns[0]}: {len(tables)} tables. Name one")
+        found = measure_table(Path(tables[0]), num_classes=classes)
     else:
         locations, manifests = shards_to_read(patterns, allow_commands=allow_commands, all_there=True)
         if sample is not None and locations == ["-"]:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +11,16 @@ import pytest
 from shardkit import (
     Catalog,
     CatalogOptions,
+    Manifest,
     ManifestError,
     OutputExistsError,
     PatternError,
+    ShardRecord,
+    build_index,
     catalog_shards,
+    exclusive,
     read_manifest,
+    write_manifest,
 )
 from tests.helpers.packed import write_packed
 from tests.helpers.shards import sample_members, write_samples, write_shard
@@ -30,6 +37,42 @@ def write_set(folder: Path, count: int = 3, *, name: str = "tr") -> list[Path]:
 
 def names_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
+
+
+class TestSeveralAtOnce:
+    """What one run adds to a file, another that has looked at it before must not drop."""
+
+    def run(self, tmp_path: Path, name: str, **options: object) -> tuple[ThreadPoolExecutor, Future[Catalog]]:
+        """Start a run; it is behind its indexes when this returns."""
+        indexed = threading.Event()
+        shards = [str(write_samples(tmp_path / f"{name}.tar", 2))]
+        wanted = replace(CatalogOptions(), **options)  # type: ignore[arg-type]
+        pool = ThreadPoolExecutor(1)
+        future = pool.submit(catalog_shards, shards, wanted, on_shard=lambda _: indexed.set())
+        assert indexed.wait(60)
+        return pool, future
+
+    def test_sizes_of_both_are_kept(self, tmp_path: Path) -> None:
+        with exclusive(tmp_path, name="sizes.json", wait=True):
+            pool, running = self.run(tmp_path, "a-0", exports=frozenset({"sizes"}), manifest=False)
+            (tmp_path / "sizes.json").write_text('{"b-0.tar": 7}')
+        running.result(60)
+        pool.shutdown()
+        assert json.loads((tmp_path / "sizes.json").read_text()) == {"a-0.tar": 2, "b-0.tar": 7}
+
+    def test_a_manifest_that_another_has_just_written_is_not_replaced(self, tmp_path: Path) -> None:
+        with exclusive(tmp_path, name="t.manifest.json", wait=True):
+            pool, running = self.run(tmp_path, "t-0", prefix="t")
+            other = write_samples(tmp_path / "t-1.tar", 3, first=100)
+            record = ShardRecord(other.name, 3, other.stat().st_size, build_index(other).checksum)
+            manifest = Manifest(
+                name="t", split="train", seed=0, classes=(), class_order="", shuffled=False, shards=(record,)
+            )
+            write_manifest(manifest, tmp_path / "t.manifest.json")
+        with pytest.raises(OutputExistsError, match=r"lists 1 shard that is not named here, first t-1\.tar"):
+            running.result(60)
+        pool.shutdown()
+        assert read_manifest(tmp_path / "t.manifest.json") == manifest
 
 
 class TestManifest:
@@ -72,6 +115,16 @@ class TestManifest:
         write_samples(shards[0], 40)
         with pytest.raises(ManifestError, match=r"label 9 is none of the 6 classes that are in .*tr\.manifest\.json"):
             catalog(shards)
+
+    def test_what_a_packing_said_is_not_passed_over_for_what_is_told_here(self, tmp_path: Path) -> None:
+        shards = write_packed(tmp_path, [3, 4])
+        for told in ({"classes": ("x", "y")}, {"classes": 30}, {"split": "val"}):
+            with pytest.raises(
+                OutputExistsError, match=r"t\.manifest\.json is the manifest of a packing, and says other"
+            ):
+                catalog(shards, **told)
+        assert catalog(shards, classes=tuple("abcdefghij"), split="train").written == ()
+        assert catalog(shards, classes=10, split="train").written == ()
 
     def test_a_label_without_a_name_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ManifestError, match="label 3 has no name: 2 classes were given"):

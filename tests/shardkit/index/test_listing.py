@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardkit import ManifestError, common_prefix, read_classes
+from shardkit import ManifestError, PatternError, common_prefix, read_classes
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ class TestClasses:
 
     def test_a_number_is_a_number_of_classes_and_no_names(self) -> None:
         assert read_classes("3") == 3
-        with pytest.raises(ManifestError, match="0 classes"):
+        with pytest.raises(PatternError, match=r"0: no such file\. Give a file of class names"):
             read_classes("0")
 
     @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_a_part_of_a_file_is_asked_for_by_its_bytes(store: fsspec.AbstractFileSy
 def test_a_package_that_is_missing_is_named_with_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, url: str, words: str
 ) -> None:
-    def missing(_url: str) -> None:
+    def missing(_url: str, **_settings: object) -> None:
         raise ImportError("Install x to access it")
 
     monkeypatch.setattr("fsspec.core.url_to_fs", missing)

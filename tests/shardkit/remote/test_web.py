@@ -225,6 +225,11 @@ def test_a_redirect_to_a_file_is_not_followed(server: Server) -> None:
         WebStream(server.url + "/a.tar", pool=QUICK)
 
 
+def test_what_only_looks_like_a_url_is_an_error_of_ours() -> None:
+    with pytest.raises(RemoteError, match="no usable URL"):
+        WebStream("http://[/a.tar", pool=QUICK)
+
+
 def test_no_secret_is_in_any_message(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     """NET-05."""
     url = server.url.replace("//", "//me:SECRET@") + "/a.tar?sig=SECRET"

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from shardkit.errors import PatternError, printable
 from shardkit.index.shard_index import INDEX_SUFFIX
@@ -143,8 +144,8 @@ def _located(location: str) -> Iterator[str]:
     if _lies_beside(location):
         # What a shell makes of `shards/train*` holds the indexes too; a glob of ours passes over them.
         return
-    if scheme_of(location) == "file":
-        location = _path_of(location)
+    if is_url(location):
+        location = _checked(location)
     if is_url(location):
         if "*" in location.partition("?")[0]:
             over = scheme_of(location)
@@ -161,14 +162,16 @@ def _located(location: str) -> Iterator[str]:
         yield from _matches(location)
 
 
-def _path_of(url: str) -> str:
-    """Return the path that a ``file://`` URL names. Raises: PatternError."""
+def _checked(url: str) -> str:
+    """Return the URL, or the path that a ``file://`` URL names. Raises: PatternError: it only looks like one."""
     try:
-        path = local_path(url)
+        urlsplit(url)
+        return local_path(url) or url
+    except ValueError as error:
+        raise PatternError(f"{mask_url(url)}: no URL ({error}). Brackets belong around an IPv6 address") from error
     except OSError as error:
         remedy = "Three slashes make one that begins at the root; or write it without file://"
         raise PatternError(f"{error}. {remedy}") from error
-    return path or url
 
 
 def _matches(pattern: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from shardkit.atomic import remove_leftovers_of, write_atomically
+from shardkit.atomic import exclusive, remove_leftovers_of, write_atomically
 from shardkit.check.rules import Finding
 from shardkit.errors import PatternError
 from shardkit.index.exports import WidsShard, read_sizes, sizes_json, wids_json, wids_url
@@ -182,7 +182,10 @@ def _with_manifest(
     require_room([shard.shard for shard in catalog.shards], listing)
     manifest = list_shards(catalog.shards, listing)
     if options.write and not (listing.path.exists() and read_manifest(listing.path) == manifest):
-        write_manifest(manifest, listing.path, replace=True)
+        with exclusive(listing.folder, name=listing.path.name, wait=True):
+            # Once more: another process may have written it meanwhile.
+            require_room([shard.shard for shard in catalog.shards], listing)
+            write_manifest(manifest, listing.path, replace=True)
         written.append(listing.path)
     labelled = any(label >= 0 for shard in catalog.shards for label in shard.labels)
     return replace(catalog, manifests=(listing.path,), nameless=labelled and manifest.num_classes is None)
@@ -226,10 +229,11 @@ def _export(catalog: Catalog, listing: ListingOptions, *, exports: frozenset[Exp
         write_atomically(written[-1], wids_json(entries, name=listing.prefix), replace=True)
     if "sizes" in exports:
         written.append(_sizes_path(listing))
-        # Other shards of the folder are in the same file.
-        before = read_sizes(written[-1].read_bytes()) if written[-1].exists() else {}
-        sizes = before | {shard_name(s.shard): s.num_samples for s in catalog.shards}
-        write_atomically(written[-1], sizes_json(sizes), replace=True)
+        # Other shards of the folder are in the same file, which another process may be adding to.
+        with exclusive(listing.folder, name=written[-1].name, wait=True):
+            before = read_sizes(written[-1].read_bytes()) if written[-1].exists() else {}
+            sizes = before | {shard_name(s.shard): s.num_samples for s in catalog.shards}
+            write_atomically(written[-1], sizes_json(sizes), replace=True)
     return written
 
 

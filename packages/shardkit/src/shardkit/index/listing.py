@@ -68,13 +68,14 @@ def common_prefix(locations: Sequence[str]) -> str:
 def read_classes(wanted: str) -> tuple[str, ...] | int:
     """Return the class names that a file holds, one a line in the order of their numbers; or the number that is given.
 
-    Raises: ManifestError: no names, an empty line among them, a name twice, or 0 classes. OSError.
+    Raises: PatternError: no such file, and no number above 0. ManifestError: no names, an empty line among them, or a
+        name twice. OSError.
     """
     path = Path(wanted)
-    if re.fullmatch(r"[0-9]{1,7}", wanted) and not path.exists():
-        if not int(wanted):
-            raise ManifestError("0 classes are none. Give the number of classes, or a file of their names")
-        return int(wanted)
+    if not path.exists():
+        if re.fullmatch(r"0*[1-9][0-9]{0,6}", wanted):
+            return int(wanted)
+        raise PatternError(f"{wanted}: no such file. Give a file of class names, or how many classes there are")
     try:
         names = tuple(path.read_text(encoding="utf-8-sig").splitlines())
     except UnicodeDecodeError as error:
@@ -127,12 +128,12 @@ def list_shards(shards: Sequence[IndexedShard], options: ListingOptions) -> Mani
     records = tuple(ShardRecord(shard_name(s.shard), s.num_samples, s.num_bytes, s.checksum) for s in shards)
     standing = read_manifest(options.path) if options.path.exists() else None
     if standing is not None and standing.options != _OPTIONS:
-        if standing.shards == records:
+        says_same = _agrees(standing, options)
+        if standing.shards == records and says_same:
             return standing
-        raise OutputExistsError(
-            f"{options.path} is the manifest of a packing, and its shards are others now. "
-            "Pack them again, remove it, or give this manifest another name (--prefix)"
-        )
+        remedy = "Pack them again, remove it, or give this manifest another name (--prefix)"
+        what = "its shards are others now" if says_same else "says otherwise than told (--classes, --split)"
+        raise OutputExistsError(f"{options.path} is the manifest of a packing, and {what}. {remedy}")
     labels = sorted({label for shard in shards for label in shard.labels})
     classes, num_classes, class_order = _classes(labels, options, standing=standing)
     return Manifest(
@@ -146,6 +147,13 @@ def list_shards(shards: Sequence[IndexedShard], options: ListingOptions) -> Mani
         options=_OPTIONS,
         num_classes=num_classes,
     )
+
+
+def _agrees(manifest: Manifest, options: ListingOptions) -> bool:
+    """Tell whether a manifest says what the options tell of classes and split."""
+    told = options.classes
+    same = told is None or told in (manifest.classes, manifest.num_classes)
+    return same and options.split in (None, manifest.split)
 
 
 def standing_manifests(shards: Sequence[IndexedShard], options: ListingOptions) -> list[Path]:

@@ -100,7 +100,10 @@ class WebPool:
         Args: version: the state the file must have.
         Raises: PassingError: worth another try. RemoteChangedError: the file has another state. RemoteError: final.
         """
-        plain, headers = _without_user(url)
+        try:
+            plain, headers = _without_user(url)
+        except ValueError as error:
+            raise RemoteError(url, f"no usable URL ({error})") from None
         if first or stop is not None:
             headers["Range"] = f"bytes={first}-{'' if stop is None else stop - 1}"
             if version is not None:

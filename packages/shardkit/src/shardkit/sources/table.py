@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import numpy as np
 import xxhash
@@ -297,8 +297,9 @@ def _size_of(root: Path, image: str, *, problem: str) -> int:
 
 def _name_in(image: str) -> str:
     """Return the last part of a path or URL."""
-    path = unquote(urlsplit(image).path) if image.startswith(_WEB) else image
-    return PurePosixPath(path).name
+    # Not urlsplit, which raises ValueError for half an IPv6 address.
+    path = image.partition("://")[2].partition("?")[0].partition("#")[0].partition("/")[2]
+    return PurePosixPath(unquote(path) if image.startswith(_WEB) else image).name
 
 
 def _extension_in(image: str) -> str | None:
