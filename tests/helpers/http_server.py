@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
-__all__ = ["Misdeed", "Request", "Server", "serve"]
+__all__ = ["Misdeed", "Request", "Server", "answering", "serve"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,19 +79,26 @@ class Server:
 
 
 @contextmanager
+def answering(httpd: ThreadingHTTPServer) -> Iterator[str]:
+    """Have a thread answer requests until the block ends; yield the server's URL."""
+    thread = threading.Thread(target=httpd.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{httpd.server_address[1]}"
+    finally:
+        httpd.shutdown()
+        httpd.server_close()
+        thread.join()
+
+
+@contextmanager
 def serve(folder: Path) -> Iterator[Server]:
     """Serve the folder until the block ends."""
     httpd = _Quiet(("127.0.0.1", 0), _Handler)
     server = Server(f"http://127.0.0.1:{httpd.server_address[1]}")
     _Handler.folders[httpd.server_address[1]] = (folder, server)
-    thread = threading.Thread(target=httpd.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
+    with answering(httpd):
         yield server
-    finally:
-        httpd.shutdown()
-        httpd.server_close()
-        thread.join()
 
 
 class _Quiet(ThreadingHTTPServer):

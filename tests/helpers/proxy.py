@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.helpers.http_server import Misdeed
+from tests.helpers.http_server import Misdeed, answering
 
 __all__ = ["Proxy", "proxy_of"]
 
@@ -33,15 +33,8 @@ def proxy_of(port: int) -> Iterator[Proxy]:
     proxy = Proxy("", port)
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), type("_Handler", (_Passing,), {"proxy": proxy}))
     httpd.daemon_threads = True
-    proxy.url = f"http://127.0.0.1:{httpd.server_address[1]}"
-    thread = threading.Thread(target=httpd.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
+    with answering(httpd) as proxy.url:
         yield proxy
-    finally:
-        httpd.shutdown()
-        httpd.server_close()
-        thread.join()
 
 
 class _Passing(BaseHTTPRequestHandler):

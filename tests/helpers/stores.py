@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
@@ -16,6 +15,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.helpers.http_server import answering
 
 __all__ = ["Stores", "stores_of"]
 
@@ -44,15 +45,8 @@ def stores_of(folder: Path) -> Iterator[Stores]:
     stores = Stores("", folder)
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), type("_Handler", (_Answering,), {"stores": stores}))
     httpd.daemon_threads = True
-    stores.url = f"http://127.0.0.1:{httpd.server_address[1]}"
-    thread = threading.Thread(target=httpd.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
+    with answering(httpd) as stores.url:
         yield stores
-    finally:
-        httpd.shutdown()
-        httpd.server_close()
-        thread.join()
 
 
 class _Answering(BaseHTTPRequestHandler):

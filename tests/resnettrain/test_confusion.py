@@ -37,6 +37,13 @@ def test_names_of_any_kind_leave_the_picture_its_size(names: tuple[str, ...] | N
     assert drawn(torch.eye(2, dtype=torch.int64) * 123_456, names).width < 500
 
 
+@pytest.mark.parametrize(("one", "other"), [("é", "è"), ("щ", "ю"), ("鳥", "魚")])
+def test_names_that_differ_look_different(one: str, other: str) -> None:
+    """Boxes in place of letters would be the same for both."""
+    eye = torch.eye(2, dtype=torch.int64)
+    assert drawn(eye, (one, "b")).tobytes() != drawn(eye, (other, "b")).tobytes()
+
+
 def test_a_thousand_classes_have_a_pixel_each_and_more_than_a_picture_holds_are_refused() -> None:
     picture = drawn(torch.eye(1000, dtype=torch.int64))
     assert picture.getpixel((picture.width - 9, picture.height - 9)) == (31, 99, 178)

@@ -22,6 +22,7 @@ def test_the_published_rate_of_one_h200_is_a_fifth_of_what_it_computes() -> None
     ("name", "precision", "tera"),
     [
         ("NVIDIA H200", "bf16", 989),
+        ("NVIDIA H200 NVL", "bf16", 835),
         ("NVIDIA H100 80GB HBM3", "fp16", 989),
         ("NVIDIA H100 PCIe", "bf16", 756),
         ("NVIDIA A100-SXM4-80GB", "tf32", 156),

@@ -121,3 +121,10 @@ def test_a_baseline_picture_tells_its_size(data: bytes) -> None:
 )
 def test_any_other_picture_has_no_size_as_one(data: bytes) -> None:
     assert baseline_size(data) is None
+
+
+def test_a_picture_cut_in_front_of_its_scan_tells_no_size_and_is_damaged_wherever_it_is_cut() -> None:
+    scan = PLAIN.index(b"\xff\xda")
+    cuts = [PLAIN[:end] for end in range(scan + 4)]
+    assert not any(map(baseline_size, cuts))
+    assert all(map(jpeg_damage, cuts))

@@ -69,9 +69,9 @@ def pid_after(wait_s):
 
 if __name__ == "__main__":
     results = map_in_order(pid_after, [0.1, 0.1, 60, 60], jobs=2)
-    pids = [next(results)]
-    if pid := os.fork():
-        print(pid, *pids, flush=True)
+    worker = next(results)
+    if forked := os.fork():
+        print(forked, worker, flush=True)
     time.sleep(60)
 """
 

@@ -249,7 +249,7 @@ def test_after_a_signal_the_packing_can_be_resumed_by_the_command_it_names(
         process.send_signal(number)
         _, stderr = process.communicate(timeout=60)
         assert process.returncode == code
-        assert wait_until(lambda: not processes_of_session(process.pid), timeout_s=10.0)
+        assert wait_until(lambda: not processes_of_session(process.pid))
     lines = stderr.splitlines()
     assert re.fullmatch(r"Error: stopped by \S+", lines[-1])
     words = " ".join(str(arg) for arg in args)

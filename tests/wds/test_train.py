@@ -338,8 +338,8 @@ def test_a_signal_saves_and_leaves_no_process(
         _, stderr = process.communicate(timeout=60)
         took_s = time.monotonic() - begin
         assert process.returncode == code
-        assert wait_until(lambda: not processes_of_session(process.pid), timeout_s=10.0)
-    assert took_s < 10
+        assert wait_until(lambda: not processes_of_session(process.pid))
+    assert took_s < 30
     assert "Traceback" not in stderr
     assert stderr.endswith("Stopped by a signal. Go on: wds train --resume run\n")
     assert checkpoints(tmp_path / "run")

@@ -16,7 +16,7 @@ from resnettrain import list_checkpoints, read_metrics
 from tests.helpers.cli import TINY, Ended, invoke, processes_of_session, run_wds, started_wds, wait_until
 from tests.helpers.damaged import write_with_bad_pictures
 from tests.helpers.picture_sets import PictureSet
-from wds.ranks import is_heard_stopping
+from wds.ranks import claim_stop
 
 
 def train(*args: object) -> Ended:
@@ -41,7 +41,7 @@ def test_a_signal_to_the_group_of_two_ranks_saves_once_and_resume_auto_goes_on(
         os.killpg(process.pid, signal.SIGUSR1)
         stdout, stderr = process.communicate(timeout=100)
         assert process.returncode == 128 + signal.SIGUSR1
-        assert wait_until(lambda: not processes_of_session(process.pid), timeout_s=10.0)
+        assert wait_until(lambda: not processes_of_session(process.pid))
     assert "Traceback" not in stderr
     assert stderr.endswith("Stopped by a signal. Go on: wds train --resume run\n")
     # The second rank has said nothing.
@@ -160,7 +160,7 @@ def test_a_rank_with_an_error_of_its_own_says_it_and_none_says_then_that_it_was_
 ) -> None:
     assert as_rank(0, "--urls", "a.tar").stderr == "Error: a.tar: no such file\n"
     assert as_rank(1, "--urls", "b.tar").stderr == "Error: b.tar: no such file\n"
-    assert not is_heard_stopping()
+    assert not claim_stop()
 
 
 def test_of_the_ranks_of_a_host_one_says_that_they_were_stopped(
@@ -168,6 +168,6 @@ def test_of_the_ranks_of_a_host_one_says_that_they_were_stopped(
 ) -> None:
     (tmp_path / "0").mkdir()
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "0" / "error.json"))
-    assert [is_heard_stopping() for _ in range(3)] == [True, False, False]
+    assert [claim_stop() for _ in range(3)] == [True, False, False]
     monkeypatch.delenv("TORCHELASTIC_ERROR_FILE")
-    assert is_heard_stopping()
+    assert claim_stop()

@@ -109,6 +109,6 @@ def test_closing_while_it_comes_stops_it_and_closes_the_file(server: Server, arr
     while not server.requests:
         pass
     arriving.close()
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     assert not thread.is_alive()
     assert len(os.listdir("/proc/self/fd")) <= before

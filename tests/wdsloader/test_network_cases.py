@@ -101,7 +101,7 @@ def test_lasting_trouble_is_one_error_that_names_it_and_leaves_nothing(
     started = time.monotonic()
     with pytest.raises(FetchError, match=words) as caught:
         keys(opened(tmp_path, server.url.replace("//", "//me:SECRET@") + "/base.tar?sig=SECRET"))
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 20
     assert "SECRET" not in str(caught.value)
     assert server.count("/base.tar") <= max_requests
     assert list((tmp_path / "cache").iterdir()) == []

@@ -74,8 +74,8 @@ def running(tmp_path: Path, then: str) -> Iterator[tuple[subprocess.Popen[str], 
         process.communicate()
 
 
-def wait_until_gone(pids: list[int], *, within_s: float) -> None:
-    deadline = time.monotonic() + within_s
+def wait_until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 30
     while any(alive(pid) for pid in pids):
         assert time.monotonic() < deadline, f"still there: {[pid for pid in pids if alive(pid)]}"
         time.sleep(0.05)
@@ -93,7 +93,7 @@ def test_workers_leave_when_their_parent_is_killed(tmp_path: Path) -> None:
         assert len(workers) == 2
         assert all(alive(pid) for pid in workers)
         process.kill()
-        wait_until_gone(workers, within_s=5)
+        wait_until_gone(workers)
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux has it")
@@ -108,7 +108,7 @@ def test_workers_leave_when_their_parent_is_killed_though_a_process_forked_from_
         child = int(process.stdout.readline())
         try:
             process.kill()
-            wait_until_gone(workers, within_s=15)
+            wait_until_gone(workers)
             assert alive(child)
         finally:
             os.kill(child, signal.SIGKILL)
@@ -116,8 +116,8 @@ def test_workers_leave_when_their_parent_is_killed_though_a_process_forked_from_
 
 def test_a_script_that_does_not_close_its_loader_ends_all_the_same(tmp_path: Path) -> None:
     with running(tmp_path, "pass") as (process, workers):
-        assert process.wait(timeout=10) == 0
-        wait_until_gone(workers, within_s=1)
+        assert process.wait(timeout=60) == 0
+        wait_until_gone(workers)
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
 
@@ -132,10 +132,10 @@ def test_a_signal_to_the_whole_group_leaves_the_workers_to_the_main_process(tmp_
     loader.close()
     print("delivered", flush=True)"""
     with running(tmp_path, then) as (process, workers):
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
         assert out == "delivered\n"
         assert err == ""
-        wait_until_gone(workers, within_s=1)
+        wait_until_gone(workers)
 
 
 def test_a_stop_signal_to_the_group_while_the_fork_server_starts_leaves_it_alive(tmp_path: Path) -> None:

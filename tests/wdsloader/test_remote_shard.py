@@ -62,7 +62,7 @@ def keys_of(counts: list[int]) -> list[str]:
     return [f"{100 * shard + n:06d}" for shard, count in enumerate(counts) for n in range(count)]
 
 
-def wait_until(true: Callable[[], object], *, within_s: float = 20) -> None:
+def wait_until(true: Callable[[], object], *, within_s: float = 60) -> None:
     deadline = time.monotonic() + within_s
     while not true():
         assert time.monotonic() < deadline
@@ -131,7 +131,7 @@ SampleReader(dataset.table, max_indexes=1).read(int(sys.argv[1]))
         started = time.monotonic()
         reader = SampleReader(opened(server, tmp_path).table, max_indexes=1)
         assert reader.read(30 * shard).content.key == f"{100 * shard:06d}"
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30  # the stalled reply takes 60
         reader.close()
     assert not list(tmp_path.glob(".unfinished-*"))
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -14,15 +13,9 @@ from wdsloader.augment import Crop, centre_crop
 from wdsloader.decode import Uint8s, decode_crop
 from wdsloader.resize_torch import resized_crops
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DATA = encode(photo(197, 183), "JPEG", subsampling="4:2:0")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 BOXES = [

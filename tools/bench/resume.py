@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import multiprocessing
 import os
 import resource
@@ -21,6 +20,7 @@ import time
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from bench.paired import machine
 from shardkit import (
@@ -106,19 +106,20 @@ def _resumed(data: Path, *, num_workers: int) -> dict[str, float]:
     with open_dataset([str(data)]) as dataset, TorchLoader(dataset, config) as loader:
         opened_s = time.perf_counter() - started
         middle = _BATCH_SIZE * (len(loader) // 2)
-        loader.load_state_dict(loader.state_dict() | {"epoch": 3, "position": middle})
+        state: dict[str, Any] = loader.state_dict() | {"epoch": 3, "position": middle}
+        loader.load_state_dict(state)
         batch = next(iter(loader))
         wall_s, cpu_s = time.perf_counter() - started, _cpu_s() - cpu_before
         assert batch.position == middle + _BATCH_SIZE  # noqa: S101  # else nothing here means anything
         read = _bytes_read() - bytes_before
-        waiting = [loader.state_dict()[name] for name in ("lanes", "block")]
+        lanes, block = (int(state[name]) for name in ("lanes", "block"))
         mean_bytes = sum(path.stat().st_size for path in data.glob("*.tar")) / (len(loader) * _BATCH_SIZE)
     return {
         "to the dataset, s": opened_s,
         "to the first batch, s": wall_s,
         "CPU of this process, s": cpu_s,
         "read, MB": read / 1e6,
-        "the window, MB": math.prod(map(int, map(str, waiting))) * mean_bytes / 1e6,
+        "the window, MB": lanes * block * mean_bytes / 1e6,
     }
 
 

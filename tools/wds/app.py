@@ -27,7 +27,7 @@ from wds.make_shards import make_shards
 from wds.patterns import GreedyCommand, refuse_empty, with_home
 from wds.peek import peek
 from wds.predict import export, predict
-from wds.ranks import is_heard, is_heard_stopping
+from wds.ranks import claim_error, claim_stop
 from wds.recipes import recipes_app
 from wds.repair import repair
 from wds.report import report
@@ -63,7 +63,7 @@ def _known_endings() -> Iterator[None]:
         raise _wrong_use(error) from None
     except (KeyboardInterrupt, _Terminated) as stop:
         by, code = ("SIGTERM", _TERMINATED) if isinstance(stop, _Terminated) else ("Ctrl-C", _CTRL_C)
-        if is_heard_stopping():
+        if claim_stop():
             print_error(f"stopped by {by}")
         raise typer.Exit(code) from None
     except BrokenPipeError:
@@ -142,7 +142,7 @@ def _show(error: Exception) -> None:
     if os.environ.get("WDS_DEBUG") == "1":
         traceback.print_exception(error)
     words = _in_words(error)
-    if is_heard(error, words):
+    if claim_error(error, words):
         print_error(words)
 
 
@@ -154,7 +154,7 @@ def _wrong_use(error: TyperException) -> Exception:
     message = error.format_message()
     stop = "" if message.endswith((".", "?")) else "."
     words = message + stop + ("" if context is None else f" See: {context.command_path} --help")
-    if is_heard(error, words):
+    if claim_error(error, words):
         print_error(words)
     return typer.Exit(error.exit_code)
 

@@ -156,9 +156,13 @@ def _print_shards(shards: Sequence[dict[str, Any]], *, config: PackConfig) -> No
 
 
 def _again(more: Sequence[str]) -> str:
-    """Return the command that runs now, with these words in place of what it says of the same option."""
+    """Return the command that runs now, with an option more, in place of what it says of that one.
+
+    Args: more: the option and its value, or nothing.
+    """
     words = sys.argv[1:]
-    for option in more[:1]:
-        words = [word for at, word in enumerate(words) if option not in (word, *words[max(at - 1, 0) : at])]
-        words = [word for word in words if not word.startswith(f"{option}=")]
+    if more:
+        option = more[0]
+        pairs = zip(("", *words), words, strict=False)
+        words = [word for before, word in pairs if option not in (before, word, word.partition("=")[0])]
     return shlex.join(["wds", *words, *more])

@@ -1,4 +1,4 @@
-"""Which rank this process is, as torchrun says it, who of several says an error, and the short way to start them."""
+"""Which rank this process is, as torchrun says it, which one prints an error, and the short way to start several."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from wds.text import masked, visible
 if TYPE_CHECKING:
     from resnettrain import Rank
 
-__all__ = ["is_heard", "is_heard_stopping", "launch_ranks", "this_rank"]
+__all__ = ["claim_error", "claim_stop", "launch_ranks", "this_rank"]
 
 # The last is what clusters send before they take a machine away.
 _SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"
@@ -51,11 +51,12 @@ def this_rank() -> Rank:
     return place
 
 
-def is_heard(error: Exception, words: str) -> bool:
-    """Tell whether this process is to print an error: of the ranks of a host, the first one that comes with it does.
+def claim_error(error: Exception, words: str) -> bool:
+    """Claim the printing of an error for this process; return whether it has it, as the first of its host's ranks.
 
-    What another rank has failed of, one of each host repeats: it may have shown its progress since. An error of its own
-    goes into torchrun's summary too.
+    A rank ignores SIGTERM from then on. An error of its own goes into torchrun's summary too; why another rank has
+    failed is for the first rank of each host to print, which may have shown its progress since.
+    Args: words: what would be printed.
     """
     local_rank = os.environ.get("LOCAL_RANK")
     if local_rank is None:
@@ -71,13 +72,13 @@ def is_heard(error: Exception, words: str) -> bool:
     return _is_first_to_say(words)
 
 
-def is_heard_stopping() -> bool:
-    """Tell whether this process is to say that it was stopped: of a host one does, and none where one has said why."""
+def claim_stop() -> bool:
+    """Claim saying that the run was stopped: one rank of a host does, and none where one has said an error."""
     return not _said() and _is_first_to_say("stopped")
 
 
 def _said() -> list[Path]:
-    """Return what the ranks of this host have left for one another of the errors that they have said."""
+    """Return the files by which the ranks of this host tell one another which errors they have said."""
     place = _place_of_words()
     return [] if place is None else list(place.parent.glob(f"{place.name}*"))
 
@@ -97,7 +98,7 @@ def _is_first_to_say(words: str) -> bool:
 
 
 def _place_of_words() -> Path | None:
-    """Return what the names of such files begin with; None where torchrun has not started this process.
+    """Return the path that those files begin with; None where torchrun has not started this process.
 
     torchrun names each rank a file for its error, in a folder of its own beside those of the others.
     """

@@ -114,8 +114,8 @@ def evaluate(
     from resnettrain import ConfigError, resolve_config
 
     of_run = _settings_in(checkpoint)
-    listed = of_run.eval.classes if per_class is None else per_class
-    flags = opt.settings_by_flag(given) | {"eval.flip": flip, "eval.classes": listed or confusion is not None}
+    shows_classes = of_run.eval.classes if per_class is None else per_class
+    flags = opt.settings_by_flag(given) | {"eval.flip": flip, "eval.classes": shows_classes or confusion is not None}
     settings = resolve_config(base=of_run, flags=flags)
     named = without_stdin([*(urls or []), *(patterns or [])]) or list(settings.data.val_urls)
     if not named:
@@ -132,16 +132,16 @@ def evaluate(
         view.close()
     if not place.is_first:
         return
-    shown = result if listed else dataclasses.replace(result, classes=None)
+    shown = result if shows_classes else dataclasses.replace(result, classes=None)
     if as_json:
         print_json({"checkpoint": str(checkpoint), "urls": [masked(url) for url in named], **_figures(shown)})
     else:
         _print_figures(shown)
     if confusion is not None and result.classes is not None:
-        _draw(result.classes, confusion, replace=on_exists == "overwrite")
+        _write_confusion(result.classes, confusion, replace=on_exists == "overwrite")
 
 
-def _draw(classes: ClassFigures, path: Path, *, replace: bool) -> None:
+def _write_confusion(classes: ClassFigures, path: Path, *, replace: bool) -> None:
     from resnettrain import confusion_picture
     from shardkit import write_atomically
 

@@ -228,7 +228,7 @@ Decode = Annotated[
     typer.Option(
         "--decode",
         metavar="cpu|gpu",
-        help="Where JPEGs are decoded: by the workers, or on the CUDA device, for few cores a GPU.  Default: cpu.",
+        help="Where JPEGs are decoded: by the workers, or on the CUDA device, for few cores to a GPU.  Default: cpu.",
     ),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]

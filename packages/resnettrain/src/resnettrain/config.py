@@ -53,7 +53,7 @@ class DataConfig:
     `batch_size` is per rank.
     `on_error` "skip" passes over samples that cannot be delivered, until more than `max_skipped` of an epoch were: a
     number of samples, or a share of the epoch. `decode` "gpu" leaves ordinary JPEGs to the CUDA device, for machines
-    with few cores a GPU. `num_workers` None is the pipeline's own default: a worker a core, or 4.
+    with few cores for each GPU. `num_workers` None is the pipeline's own default: a worker a core, or 4.
     `cache_limit` is a size (`200GiB`) or a share of the disk (`30%`);
     `cache_ignore_query` names fields of a URL's query that do not tell one shard from another (`X-Amz-*`).
     `global_batch_size`, that of all ranks together, is what the learning rate and a resume go by; given, it says what

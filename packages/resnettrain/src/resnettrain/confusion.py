@@ -1,31 +1,36 @@
 """What was taken for what, as a picture: a row for each class, a column for what its samples were taken for.
 
 Right answers are blue, wrong ones red, the darker the greater their share of the row. The same figures give the same
-bytes.
+bytes; on another machine, letters beyond ASCII may come from another font.
 """
 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from resnettrain.errors import ReportError
 from resnettrain.metrics import ClassFigures
-from shardkit import printable
+from shardkit import Font, fonts_here, legible
 
 __all__ = ["confusion_picture"]
 
-# The matrix is at most so wide, as long as a class has a pixel; up to so many classes there is room for names.
-_WIDEST_PX, _MOST_NAMED, _EVERY_TEN, _MOST_CLASSES = 960, 48, 400, 4000
+# The matrix is at most so wide, or one pixel a class where there are more.
+_WIDEST_PX = 960
+# Up to so many classes there is room beside the matrix for all names; for every tenth number, and beyond for every
+# hundredth; and in memory for the picture, of 16 million pixels.
+_MOST_NAMED, _MOST_BY_TEN, _MOST_CLASSES = 48, 400, 4000
 _CELL_PX, _FONT_PX, _GAP_PX = 44, 12, 8
 _LONGEST_NAME = 24
 _PAPER, _INK, _PALE_INK, _GRID = (255, 255, 255), (25, 25, 25), (105, 105, 105), (222, 222, 222)
 _RIGHT, _WRONG = (31, 99, 178), (200, 40, 32)
-_DARK = 0.55
+# Above this share of its row a cell is so dark that its count is written in the paper's colour.
+_DARK_SHARE = 0.55
 
 
 def confusion_picture(figures: ClassFigures) -> bytes:
@@ -38,9 +43,9 @@ def confusion_picture(figures: ClassFigures) -> bytes:
     if num_classes > _MOST_CLASSES:
         raise ReportError(f"{num_classes} classes make no picture: at most {_MOST_CLASSES}. Take --per-class --json.")
     cell_px = min(_CELL_PX, max(1, _WIDEST_PX // num_classes))
-    font = ImageFont.load_default(size=_FONT_PX)
-    labels = _labels(figures)
-    left = _GAP_PX + max((round(font.getlength(text)) for _, text in labels), default=0) + _GAP_PX
+    fonts = fonts_here(_FONT_PX)
+    font, labels = fonts[0], _labels(figures, fonts=fonts)
+    left = _GAP_PX + max((round(face.getlength(text)) for _, text, face in labels), default=0) + _GAP_PX
     top = 2 * _GAP_PX + 3 * _FONT_PX
     side = cell_px * num_classes
     title = f"{int(figures.correct1.sum()):,} of {int(counts_KK.sum()):,} right. Rows: the class; columns: taken for."
@@ -51,9 +56,9 @@ def confusion_picture(figures: ClassFigures) -> bytes:
     draw = ImageDraw.Draw(picture)
     draw.rectangle((left - 1, top - 1, left + side, top + side), outline=_GRID)
     draw.text((_GAP_PX, _GAP_PX), title, fill=_INK, font=font)
-    for number, text in labels:
+    for number, text, face in labels:
         middle = cell_px * number + cell_px // 2
-        draw.text((left - _GAP_PX, top + middle), text, fill=_INK, font=font, anchor="rm")
+        draw.text((left - _GAP_PX, top + middle), text, fill=_INK, font=face, anchor="rm")
         draw.text((left + middle, top - _GAP_PX // 2), f"{number}", fill=_PALE_INK, font=font, anchor="ms")
     if cell_px >= 2 * _FONT_PX:
         for true, said in np.argwhere(counts_KK > 0).tolist():
@@ -61,7 +66,7 @@ def confusion_picture(figures: ClassFigures) -> bytes:
             draw.text(
                 (left + cell_px * said + cell_px // 2, top + cell_px * true + cell_px // 2),
                 _short(int(counts_KK[true, said])),
-                fill=_PAPER if share > _DARK else _INK,
+                fill=_PAPER if share > _DARK_SHARE else _INK,
                 font=font,
                 anchor="mm",
             )
@@ -70,15 +75,17 @@ def confusion_picture(figures: ClassFigures) -> bytes:
     return buffer.getvalue()
 
 
-def _labels(figures: ClassFigures) -> list[tuple[int, str]]:
-    """Return the classes that are named at the sides, and how."""
+def _labels(figures: ClassFigures, *, fonts: Sequence[Font]) -> list[tuple[int, str, Font]]:
+    """Return the classes that are named at the sides, how, and the font that has the letters."""
     num_classes = len(figures.confusion)
     if num_classes > _MOST_NAMED:
-        return [(number, f"{number}") for number in range(0, num_classes, 10 if num_classes <= _EVERY_TEN else 100)]
-    names = figures.names or ("",) * num_classes
-    words = [f"{number} {printable(name)}".strip() for number, name in enumerate(names)]
-    return [(number, text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…")
-            for number, text in enumerate(words)]  # fmt: skip
+        step = 10 if num_classes <= _MOST_BY_TEN else 100
+        return [(number, f"{number}", fonts[0]) for number in range(0, num_classes, step)]
+    labels = []
+    for number, name in enumerate(figures.names or ("",) * num_classes):
+        text, font = legible(f"{number} {name}".strip(), fonts=fonts)
+        labels.append((number, text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…", font))
+    return labels
 
 
 def _colours(confusion_KK: Tensor) -> npt.NDArray[np.uint8]:

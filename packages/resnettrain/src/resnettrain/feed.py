@@ -69,8 +69,8 @@ class Feed(Protocol):
     def epoch(self, *, waiting: Waiting = unnoted) -> Iterator[DeviceBatch]:
         """Hand out the rest of the current epoch; the next call begins the next one.
 
-        Args: waiting: is put around the loader alone. Where the host is a whole ring ahead of the device it waits here
-        too, but for computing and not for data.
+        Args: waiting: wraps the loader's batches alone. Where the host is a whole ring ahead of the device, this waits
+        as well, but for computing and not for data.
         """
         ...
 
@@ -237,8 +237,7 @@ def _epoch_of(position: Mapping[str, Any] | None) -> int:
 
 def move_to(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on the device; one that is there already as it is."""
-    # From pinned memory the copy waits for nothing; from any other it waits for the device, and would count as waiting
-    # for data.
+    # From pinned memory the copy goes on in the background; from any other the host waits for it.
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)

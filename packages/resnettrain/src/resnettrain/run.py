@@ -73,7 +73,7 @@ class Run:
     def rest_of_epoch(self) -> Iterator[DeviceBatch]:
         """Hand out what is left of the current epoch, and note the waiting for it.
 
-        Nothing is, where a checkpoint was made after its last batch.
+        Nothing is left where a checkpoint was made after its last batch.
         """
         return iter(()) if self.epoch_is_fed else self.feed.epoch(waiting=self.meter.waiting)
 

@@ -20,7 +20,8 @@ __all__ = ["LOOK", "SAVE", "TIME_IS_UP", "Agreement", "StopRequest"]
 
 log = logging.getLogger(__name__)
 
-# What a rank may ask the others for beside a signal's number. The larger one is heeded; whatever ends a run saves.
+# What a rank may ask the others for beside a signal's number. The largest is heeded. So nothing is lost where SAVE, the
+# least, is not: whatever else is asked ends the run with a checkpoint, or with an error.
 SAVE, TIME_IS_UP, LOOK = -2, -1, 1000
 _NOTHING = -3
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)

@@ -33,7 +33,7 @@ _FEWEST_UPDATES = 100
 # Before that, all that shows is how long the start took.
 _FEWEST_REPORTS = 3
 _WORSE_THAN_BEGUN = 1.05
-# A validation's loss beside the highest of training: guessing at its most confident is hardly so bad.
+# Times the highest loss of training: a first validation beyond it is not explained by weights that guess.
 _UNSETTLED = 3.0
 _GAP = 0.3
 _NAMED = 5

@@ -80,6 +80,7 @@ from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns
 from shardkit.show.class_names import class_names, num_classes_of
 from shardkit.show.contact_sheet import contact_sheet
+from shardkit.show.lettering import Font, fonts_here, legible
 from shardkit.show.report import html_report
 from shardkit.show.summary import Extent, ShardSummary, combined
 from shardkit.show.tiles import Tile, TileOptions, tiles_of
@@ -124,6 +125,7 @@ __all__ = [
     "FakeSource",
     "Finding",
     "FolderSource",
+    "Font",
     "IlsvrcSource",
     "IndexFileError",
     "IndexOptions",
@@ -210,6 +212,7 @@ __all__ = [
     "expand_patterns",
     "file_checksum",
     "find_rule",
+    "fonts_here",
     "html_report",
     "index_from_json",
     "index_path_of",
@@ -221,6 +224,7 @@ __all__ = [
     "iter_samples",
     "jpeg_damage",
     "keys_in_several",
+    "legible",
     "load",
     "manifest_from_json",
     "manifests_in",

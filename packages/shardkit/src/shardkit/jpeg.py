@@ -67,7 +67,7 @@ def baseline_size(data: bytes) -> tuple[int, int] | None:
     is behind may be damaged.
     """
     position, frame = 2, b""
-    while data[position : position + 1] == b"\xff" and data.startswith(b"\xff\xd8"):
+    while data[position : position + 1] == b"\xff" and position + 1 < len(data) and data.startswith(b"\xff\xd8"):
         marker, length = data[position + 1], int.from_bytes(data[position + 2 : position + 4], "big")
         segment = data[position + 4 : position + 2 + length]
         if length < 2 or len(segment) != length - 2:

@@ -81,9 +81,10 @@ def _end_with_parent() -> None:
 
 
 def ends_of(pid: int) -> list[int]:
-    """Return what `wait` finds ready once that process has ended: a descriptor, or none where the system has no such.
+    """Return a list of the file descriptor that `multiprocessing.connection.wait` finds ready once a process has ended.
 
-    The pipe that multiprocessing has for this stays open while a process lives that was forked from that one.
+    It is empty where the system has none for this. The descriptor is the caller's to close.
+    A `sentinel` of multiprocessing does not do: it is a pipe that any process forked from that one keeps open.
     """
     try:
         return [os.pidfd_open(pid)]

@@ -1,6 +1,6 @@
 """The parts of one rank's batch, put together by row; masked rows filled. The pixels are in place. Numpy, no torch.
 
-Pixels are rows that can be read and written by number: a numpy array here, a tensor of the host or of a device there.
+Pixels are whatever holds a picture in each row: a numpy array, or a tensor on the host or on a device.
 
 Real rows stand where their positions are. A row that no part fills (beyond the data, or of a sample that was skipped or
 filtered out) has weight 0 and no key, and repeats a good row of the same rank, for BatchNorm's sake: the first one of

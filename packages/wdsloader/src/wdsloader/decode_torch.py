@@ -42,7 +42,7 @@ _PIECE_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
-    """A JPEG, the row of the batch that it fills, and its key. ``data``: uint8, on the host, in the slot."""
+    """A JPEG, the row of the batch that it fills, and its key. ``data``: its bytes, uint8 (num_bytes,), in the slot."""
 
     row: int
     key: str | None
@@ -68,7 +68,7 @@ class DeviceDecoder:
     def __init__(self, config: LoaderConfig, *, device: torch.device, piece_bytes: int = _PIECE_BYTES) -> None:
         self._config, self._device, self._piece_bytes = config, device, piece_bytes
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._said = False
+        self._has_warned = False
         # What the device may be reading still, and the event behind it.
         self._reading: tuple[torch.cuda.Event, Uint8s] | None = None
         _require_decoder(device)
@@ -95,12 +95,12 @@ class DeviceDecoder:
 
     def _fill(self, parts: Sequence[Part], memory: Uint8s, *, num_rows: int) -> tuple[Tensor, dict[int, SampleError]]:
         """Return the batch, and the errors of the rows that are not in it."""
-        size, flat = self._config.image_size, memory.reshape(-1)
+        size = self._config.image_size
         images = torch.empty((num_rows, size, size, 3), dtype=torch.uint8, device=self._device)
         jobs: list[_Job] = []
         for part in parts:
             for row, key, encoded in zip(part.rows.tolist(), part.keys, part.encoded, strict=True):
-                data = torch.from_numpy(flat[encoded.start : encoded.start + encoded.num_bytes])
+                data = torch.from_numpy(memory[row, : encoded.num_bytes])
                 if encoded.crop is None:
                     images[row].copy_(data.view(size, size, 3))
                 else:
@@ -134,8 +134,8 @@ class DeviceDecoder:
     def _decode_here(self, job: _Job, images: Tensor, *, refusal: str) -> None:
         """Decode a picture that the device refuses on the host. Raises: SampleError: it is broken."""
         encoded, size = job.encoded, self._config.image_size
-        if not self._said:
-            self._said = True
+        if not self._has_warned:
+            self._has_warned = True
             log.warning(
                 "%s: '%s' at byte %d: %s does not decode this picture (%s): it, and others like it, are decoded on the "
                 "host",

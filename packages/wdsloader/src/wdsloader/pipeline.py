@@ -162,14 +162,12 @@ class _EpochRows:
     def __init__(self, task: WorkerTask, reader: PolicyReader, *, epoch: int) -> None:
         self._task, self._epoch = task, epoch
         self._rows = LaneRows(task, reader, epoch=epoch)
-        self._before: dict[int, int] = {}
 
     def part(self, position: int, memory: Uint8s) -> Part:
         """Read and deliver the worker's rows of the batch that starts at ``position``; bad ones are left out of it."""
         plan = self._task.plan
         rows = plan.rows_of_worker(self._task.worker, num_workers=self._task.num_workers, position=position)
-        first = self._num_rows_before(position)
-        target = rows_of(memory, config=self._task.config, own=slice(first, first + len(rows)))
+        target = rows_of(memory, config=self._task.config)
         positions = plan.positions(position)
         rows = rows[positions[rows] < plan.num_samples]
         labels: list[int] = []
@@ -199,21 +197,10 @@ class _EpochRows:
             encoded=tuple(target.encoded),
         )
 
-    def _num_rows_before(self, position: int) -> int:
-        """Return how many rows the workers before this one fill in a batch: a function of how many rows that has."""
-        task, num_rows = self._task, self._task.plan.rows(position)
-        if num_rows not in self._before:
-            rows = (
-                task.plan.rows_of_worker(other, num_workers=task.num_workers, position=position)
-                for other in range(task.worker)
-            )
-            self._before[num_rows] = sum(map(len, rows))
-        return self._before[num_rows]
-
     def good_row(self, position: int, *, settle: Settle) -> GoodRow | None:
         """Return the row of a position by itself, None where it is masked."""
         memory = np.zeros((1, *slot_shape(self._task.config)[1:]), np.uint8)
-        target = rows_of(memory, config=self._task.config, own=slice(0, 1))
+        target = rows_of(memory, config=self._task.config)
         taken = self._rows.look_up(position)
         try:
             label = self._deliver(taken, target, row=0, position=position)

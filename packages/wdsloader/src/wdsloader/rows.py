@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
+
 from shardkit import PictureError, picture_extension
 from wdsloader.account import FILTERED
 from wdsloader.augment import Crop, centre_crop, draw
 from wdsloader.config import LoaderConfig
 from wdsloader.decode import ChooseCrop, Uint8s, decode_crop
-from wdsloader.encoded import EncodedRow, Room
+from wdsloader.encoded import EncodedRow, size_if_left
 from wdsloader.errors import SampleError
 from wdsloader.hooks import SampleView, apply_keep, apply_transform
 from wdsloader.shards import StoredSample
@@ -49,16 +51,9 @@ class BatchRows(Protocol):
         ...
 
 
-def rows_of(memory: Uint8s, *, config: LoaderConfig, own: slice) -> BatchRows:
-    """Return what fills rows of a batch.
-
-    Args: memory: the slot, of ``slot_shape``. own: a part of its rows, as many as are filled, where the bytes of
-        encoded ones lie, in whichever order they come.
-    """
-    if config.decode == "cpu":
-        return _PixelRows(memory, config)
-    room = Room(memory[own], first_byte=own.start * memory.shape[1], config=config)
-    return _EncodedRows(room, config)
+def rows_of(memory: Uint8s, *, config: LoaderConfig) -> BatchRows:
+    """Return what fills rows of a batch. Args: memory: the slot, of ``slot_shape``."""
+    return _PixelRows(memory, config) if config.decode == "cpu" else _EncodedRows(memory, config)
 
 
 class _PixelRows:
@@ -75,23 +70,24 @@ class _PixelRows:
 class _EncodedRows:
     """Left to a device where it can take them, decoded here where not."""
 
-    def __init__(self, room: Room, config: LoaderConfig) -> None:
-        self._room, self._config = room, config
+    def __init__(self, memory: Uint8s, config: LoaderConfig) -> None:
+        self._memory, self._config = memory, config
         self.encoded: list[EncodedRow] = []
 
-    def deliver(self, stored: StoredSample, identity: Identity, *, row: int, position: int) -> int:  # noqa: ARG002
-        config, room = self._config, self._room
+    def deliver(self, stored: StoredSample, identity: Identity, *, row: int, position: int) -> int:
+        config, room = self._config, self._memory[row]
         kept_view(stored, identity, config=config)
         extension, data = _picture_in(stored)
-        size = room.size_if_fit(data)
+        size = size_if_left(data, room_bytes=len(room), max_pixels=config.max_pixels)
+        side = config.image_size
         if size is None:
-            _decode_picture(stored, identity, config=config, out=room.pixels())
-        start = room.start
-        width, height = size or (config.image_size, config.image_size)
+            _decode_picture(stored, identity, config=config, out=room[: side**2 * 3].reshape(side, side, 3))
+        else:
+            room[: len(data)] = np.frombuffer(data, np.uint8)
+        width, height = size or (side, side)
         self.encoded.append(
             EncodedRow(
-                start=start,
-                num_bytes=room.add(None if size is None else data),
+                num_bytes=side**2 * 3 if size is None else len(data),
                 width=width,
                 height=height,
                 crop=None if size is None else _chooser(identity, config)(width, height),

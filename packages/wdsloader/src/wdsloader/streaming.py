@@ -128,7 +128,7 @@ class _Batches:
 
     def begin(self, memory: Uint8s) -> None:
         """Fill a batch in this slot."""
-        self._target = rows_of(memory, config=self._task.config, own=slice(0, self._task.config.batch_size))
+        self._target = rows_of(memory, config=self._task.config)
 
     def add(self, found: Streamed | SampleError) -> None:
         """Deliver a sample into the next row, or take note of why it cannot be."""

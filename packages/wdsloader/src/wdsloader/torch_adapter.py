@@ -279,7 +279,7 @@ class TorchLoader:
 
 
 def _on_host(parts: Sequence[Part], memory: Uint8s, *, num_rows: int) -> tuple[Sequence[Part], Tensor]:
-    """Settle what the workers have decoded: nothing is left to do."""
+    """Settle as ``as_decoded`` does, with a tensor over the same memory."""
     return parts, torch.from_numpy(memory[:num_rows])
 
 

@@ -44,7 +44,10 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a worker is told as it starts: the pickled task, which worker of how many, whose, the shape of slots."""
+    """What a worker is told as it starts: the pickled task, which worker of how many, the shape of slots.
+
+    ``owner``: the process id of the loader, with which the worker ends.
+    """
 
     pickled: bytes
     worker: int

@@ -1,6 +1,7 @@
-"""Text that a font can draw: which font has its letters, and how those are written that none has.
+"""Text that a font can draw: which font has its letters; letters that none has are written as escapes.
 
-Pillow brings a font of ASCII and a few signs. Others are taken where the machine has them; no font draws an empty box.
+Pillow brings a font of ASCII and a few signs; others are taken where the machine has them. So no letter is drawn as the
+empty box that stands for one a font lacks.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _NOTHING = "\uffff"
 
 
 @functools.cache
-def fonts_here(size: int) -> tuple[Font, ...]:
-    """Return the fonts of this machine in that size, Pillow's own first."""
-    fonts: list[Font] = [ImageFont.load_default(size=size)]
+def fonts_here(size_px: int) -> tuple[Font, ...]:
+    """Return the fonts of this machine in that size, in pixels, Pillow's own first."""
+    fonts: list[Font] = [ImageFont.load_default(size=size_px)]
     for name in _SYSTEM_FONTS:
         try:
-            fonts.append(ImageFont.truetype(name, size))
+            fonts.append(ImageFont.truetype(name, size_px))
         except OSError:  # it is not here
             continue
     return tuple(fonts)
