@@ -80,10 +80,11 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise CheckpointError(f"{path}: there is no such checkpoint.")
     try:
-        with path.open("rb") as file:
-            return load_checkpoint(file, path=path)
+        file = path.open("rb")
     except OSError as error:  # a folder, or no right to read it
         raise CheckpointError(f"{path}: cannot be read ({error.strerror or error}).") from error
+    with file:
+        return load_checkpoint(file, path=path)
 
 
 def load_checkpoint(file: BinaryIO, *, path: Path) -> dict[str, Any]:
