@@ -186,7 +186,8 @@ def _matches(pattern: str) -> Iterator[str]:
     else:
         shards = [shard for folder in found if os.path.basename(folder) != _QUARANTINE for shard in _shards_in(folder)]
     if not shards:
-        raise PatternError(f"{pattern}: no file matches{', and no folder with shards' if found else ''}")
+        what = "no file matches, and no folder with shards" if found else "no file matches"
+        raise PatternError(f"{pattern}: {what}. Check the path")
     yield from shards
 
 
