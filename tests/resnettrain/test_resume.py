@@ -158,7 +158,7 @@ def test_a_checkpoint_whose_parts_are_not_what_a_run_writes_is_refused_in_words(
     damaged = tmp_path / "damaged.pt"
     write_checkpoint(damaged, {name: found for name, found in content.items() if found is not None})
     with pytest.raises((CheckpointError, LoaderConfigError), match=part):
-        train(tiny_config(train_set, tmp_path / "run"), resume=damaged)
+        train(tiny_config(train_set, tmp_path / "run", schedule__epochs=3), resume=damaged)
 
 
 def test_a_checkpoint_moved_elsewhere_begins_a_new_run_folder(train_set: PictureSet, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from resnettrain import RunFolderError, read_metrics
 from resnettrain.runlog import SCHEMA_VERSION, RunLog, new_run_dir
+from resnettrain.state import TrainState
 
 FIGURES = {
     "epoch": 0, "samples": 16, "updates": 1, "lr": 0.1, "loss": 1.5, "top1": 0.5, "images_per_s": 9.0,
@@ -108,6 +109,20 @@ def test_a_record_that_cannot_be_written_names_the_file(tmp_path: Path) -> None:
         try:
             with pytest.raises(OSError, match=r"File too large: '.*/metrics\.jsonl'"):
                 log.write("train", FIGURES)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+
+def test_a_failure_on_a_full_disk_is_raised_as_it_was(tmp_path: Path) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with RunLog(tmp_path / "run", config_toml="") as log:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8, most))
+        try:
+            with (
+                pytest.raises(ValueError, match="the real one"),
+                log.telling_failure(TrainState(), cause=lambda error: error),
+            ):
+                raise ValueError("the real one")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 

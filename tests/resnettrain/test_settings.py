@@ -89,6 +89,17 @@ def test_a_bare_word_is_a_string() -> None:
     assert (config.schedule.kind, config.runtime.device) == ("constant", "cuda:0")
 
 
+def test_a_setting_that_may_be_left_open_takes_none() -> None:
+    capped = resolve_config(overrides=["schedule.max_samples=9", "model.init=a.pt", "data.cache_dir=cache"])
+    opened = with_overrides(capped, ["schedule.max_samples=none", "model.init=none", 'data.cache_dir="none"'])
+    assert (opened.schedule.max_samples, opened.model.init, opened.data.cache_dir) == (None, None, None)
+    assert with_overrides(capped, ["augment.policy=none"]).augment.policy == "none"
+    with pytest.raises(ConfigError, match="schedule.max_samples: expected a whole number or none, got 'no'"):
+        with_overrides(capped, ["schedule.max_samples=no"])
+    with pytest.raises(ConfigError, match="schedule.epochs: expected a whole number, got 'none'"):
+        with_overrides(capped, ["schedule.epochs=none"])
+
+
 def test_flags_beat_overrides_beat_the_file_beats_the_recipe(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text('recipe = "seed"\n[optim]\nlr = 0.2\nmomentum = 0.5\nweight_decay = 0.3\n')

@@ -15,6 +15,7 @@ from resnettrain import (
     DataMismatchError,
     Event,
     NonFiniteLossError,
+    RunEnded,
     RunFolderError,
     RunStarted,
     TrainReport,
@@ -26,10 +27,12 @@ from resnettrain import (
     with_overrides,
 )
 from tests.helpers.checkpoints import learnt
+from tests.helpers.damaged import write_with_bad_pictures
 from tests.helpers.http_server import serve
 from tests.helpers.picture_sets import PictureSet, make_picture_set, tiny_config
 from tests.helpers.syncs import Syncs
 from wdsloader import ConfigError as LoaderConfigError
+from wdsloader import SampleError
 
 
 @pytest.mark.slow
@@ -274,3 +277,39 @@ def test_a_run_reads_as_few_values_from_the_device_however_many_steps_it_has(
             assert train(config).updates == 96 // batch_size
         counts.append(len(syncs.found))
     assert counts[0] == counts[1]
+
+
+# ------------------------------------------------------------------------------------------------------------- failures
+
+
+def test_what_fails_is_the_last_line_of_its_run(tmp_path: Path) -> None:
+    shard = write_with_bad_pictures(tmp_path / "a.tar", 8, bad=range(8))
+    config = tiny_config(PictureSet(manifest=shard, shards=(shard,)), tmp_path / "run", data__batch_size=4, model__num_classes=1000)
+    with pytest.raises(SampleError) as failed:
+        train(config)
+    (end,) = read_metrics(tmp_path / "run")
+    assert (end["kind"], end["outcome"], end["samples"], end["error"]) == ("end", "failed", 0, str(failed.value))
+
+
+def test_a_listener_that_fails_is_the_end_of_the_run(train_set: PictureSet, tmp_path: Path) -> None:
+    def listen(event: Event, /) -> None:
+        if isinstance(event, TrainReport):
+            raise ValueError("the listener\n  has had enough of http://me:secret@host/a")
+
+    with pytest.raises(ValueError, match="the listener"):
+        train(tiny_config(train_set, tmp_path / "run"), progress=listen)
+    end = read_metrics(tmp_path / "run")[-1]
+    assert (end["outcome"], end["samples"], end["loss"]) == ("failed", 16, None)
+    assert end["error"].startswith("the listener has had enough of http://")
+    assert "secret" not in end["error"]
+
+
+def test_an_end_that_is_recorded_stays_the_end(train_set: PictureSet, tmp_path: Path) -> None:
+    def listen(event: Event, /) -> None:
+        if isinstance(event, RunEnded):
+            raise ValueError("too late")
+
+    with pytest.raises(ValueError, match="too late"):
+        train(tiny_config(train_set, tmp_path / "run", schedule__max_updates=1), progress=listen)
+    ends = [record["outcome"] for record in read_metrics(tmp_path / "run") if record["kind"] == "end"]
+    assert ends == ["capped"]

@@ -4,7 +4,8 @@ import json
 import re
 from pathlib import Path
 
-from tests.helpers.cli import invoke
+from tests.helpers.cli import TINY, invoke
+from tests.helpers.damaged import write_with_bad_pictures
 from tests.wds.conftest import FinishedRun
 
 
@@ -44,3 +45,15 @@ def test_a_run_ends_with_a_verdict_in_words_and_what_to_change(finished: Finishe
     said = finished.ended.stdout.partition("checkpoint: ")[2].splitlines()[1:]
     assert re.fullmatch(r"- (Data|Nearly compute|Compute)-bound: .*\d+% of the time.*", said[0])
     assert any(line.startswith(("- Stable: loss ", "- Diverged: ", "- The loss jumped")) for line in said)
+
+
+def test_a_run_that_failed_says_so_and_why(tmp_path: Path) -> None:
+    shard = write_with_bad_pictures(tmp_path / "a.tar", 16, bad=range(16))
+    failed = invoke("train", "--urls", shard, "--run-dir", tmp_path / "run", *TINY)
+    assert failed.code == 1
+    ended = invoke("report", tmp_path / "run")
+    assert ended.code == 0
+    first, second = ended.stdout.splitlines()
+    assert first == f"{tmp_path}/run: failed, 0 samples"
+    assert second == f"- It failed: {failed.stderr.splitlines()[-1].removeprefix('Error: ')}"
+    assert "It failed: " in (tmp_path / "run" / "report.html").read_text()

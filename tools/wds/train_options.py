@@ -118,7 +118,11 @@ RecipeName = Annotated[
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings in TOML, as in a run folder.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, e.g. augment.scale=[0.35,1]. Repeatable."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any setting, e.g. augment.scale=[0.35,1]; schedule.max_samples=none leaves one open. Repeatable.",
+    ),
 ]
 Model = Annotated[
     str | None, typer.Option("--model", help="A torchvision classification model, or `tiny`.  Default: resnet50.")

@@ -147,6 +147,13 @@ class Ranks:
         """Return the error that this rank raises where all of them have the same one to raise: the first tells it."""
         return error if self.is_first else PeerError(f"rank 0: {error}")
 
+    def cause(self, error: BaseException) -> BaseException:
+        """Return the error, in its place a PeerError where it says no more than that another rank is gone."""
+        if self._watch is None or not _is_of_peer(error):
+            return error
+        news = self._watch.news(wait_s=_NEWS_S)
+        return PeerError(news or f"another rank is gone ({str(error).partition(chr(10))[0]})")
+
     def step_done(self) -> None:
         """Note that a step is over: from the first on, a rank that is silent for long is taken for dead."""
         if self._watch is not None:
@@ -187,17 +194,18 @@ def open_ranks(place: Rank, *, must_leave: Callable[[], bool] = bool) -> Iterato
         return
     store = _join(place, must_leave=must_leave)
     watch = Watch(store, place)
+    ranks = Ranks(place, watch=watch)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
         dist.init_process_group(
             backend, store=PrefixStore("group", store), rank=place.rank, world_size=place.world_size,
             timeout=_COLLECTIVE,
         )  # fmt: skip
-        yield Ranks(place, watch=watch)
+        yield ranks
     except Exception as error:
-        if _is_of_peer(error):
-            said = watch.news(wait_s=_NEWS_S) or f"another rank is gone ({str(error).partition(chr(10))[0]})"
-            raise PeerError(said) from error
+        cause = ranks.cause(error)
+        if cause is not error:
+            raise cause from error
         watch.publish(str(error) or type(error).__name__)
         raise
     except BaseException as error:
@@ -247,7 +255,7 @@ def _read(store: Store, key: str) -> str:
     return store.compare_set(key, "", "").decode()
 
 
-def _is_of_peer(error: Exception) -> bool:
+def _is_of_peer(error: BaseException) -> bool:
     """Tell whether an error says no more than that another rank is gone."""
     if isinstance(error, dist.DistError):
         return True

@@ -35,6 +35,7 @@ from resnettrain.resume import (
     Start,
     find_start,
     fitted_batch,
+    require_left,
     require_resumable,
     require_same_run,
 )
@@ -122,15 +123,16 @@ def open_run(
             state=start.content["loader"] if start is not None else None,
         )
         stack.callback(feed.close)
+        if start is not None:
+            require_left(config, start, resume=resume)
         parts = _Parts(
             run_dir=run_dir, numerics=numerics, identity=identity, feed=feed, evaluator=evaluator, ranks=ranks
         )
         fresh_in_place = resume == AUTO and start is None
         run = _assemble(
             config, parts, progress=progress if ranks.is_first else silent, stop=stop, start=start,
-            keep_lines=0 if fresh_in_place else None,
+            keep_lines=0 if fresh_in_place else None, stack=stack,
         )  # fmt: skip
-        stack.callback(run.log.close)
         stack.callback(run.writer.wait)
         _tell_start(run, resumed_from=start.path if start is not None else None)
         yield run
@@ -221,7 +223,7 @@ def _feed(
 
 def _assemble(
     config: TrainConfig, parts: _Parts, *, progress: Progress, stop: StopRequest, start: Start | None,
-    keep_lines: int | None,
+    keep_lines: int | None, stack: ExitStack,
 ) -> Run:  # fmt: skip
     numerics, identity, ranks = parts.numerics, parts.identity, parts.ranks
     step = make_step(
@@ -245,6 +247,8 @@ def _assemble(
     if start is not None and _same_place(run_dir, start.home):
         keep_lines = int(start.content["metrics_lines"])
     run_log = RunLog(run_dir, config_toml=_for_reading(config) if ranks.is_first else None, keep_lines=keep_lines)
+    stack.callback(run_log.close)
+    stack.enter_context(run_log.telling_failure(state, cause=ranks.cause))
     if config.log.tensorboard and ranks.is_first:
         run_log.add(EventWriter(run_dir, start_samples=state.samples or None))
     if ranks.is_first:

@@ -167,19 +167,25 @@ def _final(run: RunRecord) -> dict[str, Any]:
     last: Mapping[str, Any] = train[-1] if train else {}
     end: Mapping[str, Any] = ends[-1] if ends else {}
     best = max(vals, key=lambda val: val["top1"]) if vals else {}
+
+    def known(name: str) -> Any:
+        """Return a figure of the whole run; of one that failed or goes on, the last report's."""
+        return last.get(name) if end.get(name) is None else end[name]
+
     return {
         "outcome": end.get("outcome", "not ended"),
+        "error": end.get("error"),
         "samples": run.records[-1].get("samples"),
         "epochs": _epochs(run),
-        "train_loss": end.get("loss", last.get("loss")),
-        "train_top1": end.get("top1", last.get("top1")),
+        "train_loss": known("loss"),
+        "train_top1": known("top1"),
         "val_top1": vals[-1]["top1"] if vals else None,
         "val_top5": vals[-1]["top5"] if vals else None,
         "val_loss": vals[-1]["loss"] if vals else None,
         "best_val_top1": best.get("top1"),
-        "images_per_s": end.get("images_per_s", last.get("images_per_s")),
+        "images_per_s": known("images_per_s"),
         "compute_images_per_s": _computing(end if end.get("images_per_s") else last),
-        "wait_share": end.get("wait_share", last.get("wait_share")),
+        "wait_share": known("wait_share"),
         "mfu": last.get("mfu"),
         "skipped": end.get("skipped"),
         "seconds": end.get("seconds"),

@@ -15,10 +15,20 @@ from resnettrain.checkpoint import find_checkpoint, latest, list_checkpoints, lo
 from resnettrain.config import TrainConfig
 from resnettrain.distributed import Ranks
 from resnettrain.errors import CheckpointError, ConfigError
+from resnettrain.schedule import reached_cap
 from resnettrain.state import Identity, identity_of
 from shardkit import counted
 
-__all__ = ["AUTO", "Resume", "Start", "find_start", "fitted_batch", "require_resumable", "require_same_run"]
+__all__ = [
+    "AUTO",
+    "Resume",
+    "Start",
+    "find_start",
+    "fitted_batch",
+    "require_left",
+    "require_resumable",
+    "require_same_run",
+]
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +128,28 @@ def require_resumable(config: TrainConfig, start: Start) -> None:
             f"{start.path}: a run of the recipe '{config.recipe}' cannot be resumed: it draws with replacement and has "
             "no position. The checkpoint can be evaluated."
         )
+
+
+def require_left(config: TrainConfig, start: Start, *, resume: Resume) -> None:
+    """Refuse a run that has nothing left to do; of AUTO, which is given again and again, it is said alone.
+
+    Raises: ConfigError: naming the setting that ends it, and how to go on.
+    """
+    schedule, done = config.schedule, start.content["progress"]
+    cap = reached_cap(schedule, samples=done["samples"], updates=done["updates"])
+    if cap is not None:
+        flag = "--max-updates" if cap == "max_updates" else "--max-steps"
+        reason = (
+            f"is at its cap already: schedule.{cap} ({flag}) is {getattr(schedule, cap)}. To go on give {flag} above "
+            f"{done[cap.removeprefix('max_')]}, or --set schedule.{cap}=none for no cap."
+        )
+    elif done["epoch"] >= schedule.epochs:
+        reason = f"has all of its epochs already: schedule.epochs (--epochs) is {schedule.epochs}. To go on give more."
+    else:
+        return
+    if resume != AUTO:
+        raise ConfigError(f"{start.path}: the run {reason}")
+    log.warning("%s: the run %s", start.path, reason)
 
 
 def require_same_run(identity: Identity, start: Start) -> None:

@@ -1,7 +1,8 @@
 """The folder of one run: `config.toml`, `metrics.jsonl`, `checkpoints/`. Owns names and the continuing of a log.
 
 metrics.jsonl holds one JSON object a line with `schema_version`, `kind` (train, val, end), `epoch`, `samples`, `time`
-(seconds since 1970) and the figures of its kind. Of several runs one at a time has a folder, by a lock on it.
+(seconds since 1970) and the figures of its kind. An end says its `outcome`: completed, capped (`cap` names the setting),
+interrupted, or failed (`error` says why). Of several runs one at a time has a folder, by a lock on it.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ import logging
 import math
 import os
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from resnettrain.errors import RunFolderError
 from resnettrain.events import EventWriter
-from shardkit import counted, write_atomically
+from shardkit import counted, mask_urls, write_atomically
+
+if TYPE_CHECKING:
+    from resnettrain.state import TrainState
 
 __all__ = ["SCHEMA_VERSION", "RunLog", "new_run_dir", "read_metrics"]
 
@@ -83,6 +87,7 @@ class RunLog:
         self._file: TextIO | None = None
         self._lock: int | None = None
         self._events: EventWriter | None = None
+        self._has_ended = False
         if config_toml is None:
             return
         try:
@@ -133,8 +138,24 @@ class RunLog:
             error.filename = self._file.name
             raise
         self.num_lines += 1
+        self._has_ended = kind == "end"
         if self._events is not None:
             self._events.write(kind, figures)
+
+    @contextmanager
+    def telling_failure(self, state: TrainState, *, cause: Callable[[BaseException], BaseException]) -> Iterator[None]:
+        """Record what ends the run from inside as its end, unless an end is recorded already; it goes on as it came.
+
+        Args: state: how far the run is.  cause: returns what the error comes from.
+        """
+        try:
+            yield
+        except BaseException as error:
+            if self._file is not None and not self._has_ended:
+                # Whatever hinders it, a full disk say: the error itself is what has to be heard.
+                with suppress(Exception):
+                    self.write("end", _failure(cause(error), state))
+            raise
 
     def add(self, events: EventWriter) -> None:
         """Have every record written as events too; the file is closed with this one."""
@@ -150,6 +171,16 @@ class RunLog:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def _failure(error: BaseException, state: TrainState) -> dict[str, object]:
+    numbers, maybe = _FIGURES["end"]
+    return {
+        **dict.fromkeys(maybe),
+        **{name: getattr(state, name) for name in numbers},
+        "outcome": "failed" if isinstance(error, Exception) else "interrupted",
+        "error": mask_urls(" ".join(str(error).split())) or type(error).__name__,
+    }
 
 
 def _plain(value: object) -> object:

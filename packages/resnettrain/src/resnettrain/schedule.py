@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from resnettrain.config import TrainConfig
+from resnettrain.config import ScheduleConfig, TrainConfig
 
-__all__ = ["Schedule", "lr_at", "make_schedule", "resolution_at", "resolutions"]
+__all__ = ["Schedule", "lr_at", "make_schedule", "reached_cap", "resolution_at", "resolutions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,3 +81,14 @@ def resolution_at(epoch: int, *, config: TrainConfig) -> int:
 def resolutions(config: TrainConfig) -> list[int]:
     """Return every side that training pictures have in the run, ascending."""
     return sorted({resolution_at(epoch, config=config) for epoch in range(config.schedule.epochs)})
+
+
+def reached_cap(schedule: ScheduleConfig, *, samples: int, updates: int) -> str | None:
+    """Return the name of the cap that ends a run after so many samples and updates, None where none does."""
+    if schedule.max_updates is not None and updates >= schedule.max_updates:
+        return "max_updates"
+    if schedule.max_samples is None:
+        return None
+    # The source goes on until its limit is exceeded: with a limit of 64, two batches of 64.
+    at_it = schedule.stop_rule == "reach" and samples == schedule.max_samples
+    return "max_samples" if at_it or samples > schedule.max_samples else None

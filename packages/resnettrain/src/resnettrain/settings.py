@@ -1,7 +1,7 @@
 """Settings as text: TOML in and out, `section.key=value` overrides, and who wins over whom.
 
 Precedence: recipe < file < overrides < flags. Types are checked strictly: a string is no number, 1 is no `true`, and an
-unknown key is an error that names the nearest one.
+unknown key is an error that names the nearest one. A setting that may be left open takes "none", for TOML has no such word.
 """
 
 from __future__ import annotations
@@ -217,21 +217,24 @@ def _same_key_elsewhere(key: str) -> list[str]:
     return [found[name] for name in difflib.get_close_matches(key, found, n=1)]
 
 
-def _typed(path: str, value: Any, *, hint: Any) -> Any:
+def _typed(path: str, value: Any, *, hint: Any, instead: str = "") -> Any:
+    """Return a value of the type that is hinted at. Args: instead: what could be said in its place, for the error."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         inner = [item for item in arguments if item is not type(None)]
-        if value is None and len(inner) < len(arguments):
+        may_be_open = len(inner) < len(arguments)
+        if may_be_open and value in (None, "none"):
             return None
         # Of several kinds of number the value's own.
-        return _typed(path, value, hint=type(value) if type(value) in inner else inner[0])
+        kind = type(value) if type(value) in inner else inner[0]
+        return _typed(path, value, hint=kind, instead=" or none" if may_be_open else "")
     if origin is Literal:
         if value not in arguments or not isinstance(value, str):
             raise ConfigError(f"{path}: {value!r} must be one of {', '.join(map(str, arguments))}.")
         return value
     if origin is tuple:
         return _typed_tuple(path, value, arguments=arguments)
-    return _typed_scalar(path, value, kind=hint)
+    return _typed_scalar(path, value, kind=hint, instead=instead)
 
 
 def _typed_tuple(path: str, value: Any, *, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -245,11 +248,11 @@ def _typed_tuple(path: str, value: Any, *, arguments: tuple[Any, ...]) -> tuple[
     return tuple(_typed(f"{path}[{i}]", item, hint=kind) for i, (item, kind) in pairs)
 
 
-def _typed_scalar(path: str, value: Any, *, kind: type) -> Any:
+def _typed_scalar(path: str, value: Any, *, kind: type, instead: str) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is Path and isinstance(value, (str, Path)):
         return Path(value)
     if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         return value
-    raise ConfigError(f"{path}: expected {_WORDS.get(kind, kind.__name__)}, got {value!r}.")
+    raise ConfigError(f"{path}: expected {_WORDS.get(kind, kind.__name__)}{instead}, got {value!r}.")

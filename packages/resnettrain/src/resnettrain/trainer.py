@@ -29,7 +29,7 @@ from resnettrain.progress import Progress, RunEnded, TrainReport, ValReport, sil
 from resnettrain.rank import Rank
 from resnettrain.resume import Resume
 from resnettrain.run import Run
-from resnettrain.schedule import lr_at, resolution_at
+from resnettrain.schedule import lr_at, reached_cap, resolution_at
 from resnettrain.stop import TIME_IS_UP, StopRequest
 
 __all__ = ["Outcome", "TrainResult", "train"]
@@ -165,14 +165,8 @@ def _ending(run: Run) -> _Ending | None:
     asked = run.poll()
     if asked is not None:
         return _asked_ending(asked)
-    if schedule.max_updates is not None and state.updates >= schedule.max_updates:
-        return "capped", None
-    if schedule.max_samples is None:
-        return None
-    # The source goes on until its limit is exceeded: with a limit of 64, two batches of 64.
-    over = state.samples > schedule.max_samples
-    at_it = schedule.stop_rule == "reach" and state.samples == schedule.max_samples
-    return ("capped", None) if over or at_it else None
+    cap = reached_cap(schedule, samples=state.samples, updates=state.updates)
+    return None if cap is None else ("capped", None)
 
 
 def _asked_ending(asked: int) -> _Ending:
@@ -352,6 +346,7 @@ def _end(run: Run, outcome: Outcome, *, number: int | None, seconds: float) -> T
             "epoch": run.state.epoch,
             "samples": result.samples,
             "outcome": outcome,
+            **_cap(run, outcome),
             "loss": loss,
             "top1": top1,
             "images_per_s": result.images_per_s,
@@ -363,3 +358,12 @@ def _end(run: Run, outcome: Outcome, *, number: int | None, seconds: float) -> T
     )
     run.progress(RunEnded(outcome=outcome, samples=result.samples, updates=result.updates, seconds=seconds))
     return result
+
+
+def _cap(run: Run, outcome: Outcome) -> dict[str, str]:
+    """Return which setting has ended a run: of those that hold beside the samples and updates, the hours alone."""
+    if outcome != "capped":
+        return {}
+    state = run.state
+    name = reached_cap(run.config.schedule, samples=state.samples, updates=state.updates)
+    return {"cap": f"schedule.{name or 'max_hours'}"}

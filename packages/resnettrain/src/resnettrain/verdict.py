@@ -16,7 +16,7 @@ from resnettrain.config import TrainConfig
 
 __all__ = ["Judgement", "Question", "verdict"]
 
-Question = Literal["speed", "stability", "labels"]
+Question = Literal["ending", "speed", "stability", "labels"]
 Record = Mapping[str, Any]
 
 # Of the time waiting for data. Above the first the device stands idle for want of pictures; below the second no change
@@ -52,14 +52,16 @@ class Judgement:
 def verdict(
     records: Sequence[Record], *, config: TrainConfig, confusion: Sequence[Sequence[int]] | None = None
 ) -> list[Judgement]:
-    """Return what a run's records say, in the order speed, stability, labels; nothing of a run of under three reports.
+    """Return what a run's records say: why it failed, then speed, stability, labels, of three reports and more.
 
     Args: config: the run's own. confusion: (K, K), how many samples of the row's class were taken for the column's.
     """
     train = [record for record in records if record["kind"] == "train"]
+    failed = _failure(records)
     if len(train) < _FEWEST_REPORTS:
-        return []
+        return failed
     judged = [
+        *failed,
         *_speed(train, records, config=config),
         *_stability(train, config),
         *_settling(train, records, config=config),
@@ -68,6 +70,15 @@ def verdict(
     if confusion is not None:
         judged += _never_predicted(confusion)
     return judged
+
+
+def _failure(records: Sequence[Record]) -> list[Judgement]:
+    end = records[-1] if records else {}
+    if end.get("outcome") != "failed":
+        return []
+    return [
+        Judgement(question="ending", is_problem=True, text=f"It failed: {end.get('error') or 'it is not known why'}")
+    ]
 
 
 # --------------------------------------------------------------------------------------------------------------- speed
