@@ -284,9 +284,7 @@ def test_a_run_reads_as_few_values_from_the_device_however_many_steps_it_has(
 
 def test_what_fails_is_the_last_line_of_its_run(tmp_path: Path) -> None:
     shard = write_with_bad_pictures(tmp_path / "a.tar", 8, bad=range(8))
-    config = tiny_config(
-        PictureSet(manifest=shard, shards=(shard,)), tmp_path / "run", data__batch_size=4, model__num_classes=1000
-    )
+    config = tiny_config(PictureSet(manifest=shard, shards=(shard,)), tmp_path / "run", data__batch_size=4, model__num_classes=1000)
     with pytest.raises(SampleError) as failed:
         train(config)
     (end,) = read_metrics(tmp_path / "run")

@@ -322,9 +322,7 @@ def test_a_run_at_its_cap_is_not_resumed_until_that_is_lifted(train_set: Picture
     for args in ((), ("--epochs", 2)):
         ended = invoke("train", "--resume", run, *args)
         assert (ended.code, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
-        assert (
-            "is at its cap already: schedule.max_samples (--max-steps) is 32. To go on give --max-steps" in ended.stderr
-        )
+        assert "is at its cap already: schedule.max_samples (--max-steps) is 32. To go on give --max-steps" in ended.stderr
         assert "--set schedule.max_samples=none" in ended.stderr
     again = train("--urls", train_set.manifest, "--resume", "auto", "--run-dir", run, "--max-steps", 32)
     assert again.code == 0
