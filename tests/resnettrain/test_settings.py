@@ -94,10 +94,19 @@ def test_a_setting_that_may_be_left_open_takes_none() -> None:
     opened = with_overrides(capped, ["schedule.max_samples=none", "model.init=none", 'data.cache_dir="none"'])
     assert (opened.schedule.max_samples, opened.model.init, opened.data.cache_dir) == (None, None, None)
     assert with_overrides(capped, ["augment.policy=none"]).augment.policy == "none"
-    with pytest.raises(ConfigError, match="schedule.max_samples: expected a whole number or none, got 'no'"):
+    with pytest.raises(ConfigError, match=r"schedule\.max_samples: expected a whole number or none, got 'no'"):
         with_overrides(capped, ["schedule.max_samples=no"])
-    with pytest.raises(ConfigError, match="schedule.epochs: expected a whole number, got 'none'"):
+    with pytest.raises(ConfigError, match=r"schedule\.epochs: expected a whole number, got 'none'"):
         with_overrides(capped, ["schedule.epochs=none"])
+
+
+def test_one_batch_is_left_as_it_is_unless_something_else_was_said() -> None:
+    plain = resolve_config(recipe_name="rsb_a3", flags={"data.one_batch": True})
+    augment = plain.augment
+    assert (augment.scale, augment.ratio, augment.flip, augment.policy) == ((1.0, 1.0), (1.0, 1.0), False, "none")
+    assert (augment.mixup, augment.cutmix, augment.erasing, plain.loss.label_smoothing) == (0.0, 0.0, 0.0, 0.0)
+    said = resolve_config(overrides=["data.one_batch=true", "augment.mixup=0.2", "loss.label_smoothing=0.1"])
+    assert (said.augment.mixup, said.loss.label_smoothing, said.augment.flip) == (0.2, 0.1, False)
 
 
 def test_flags_beat_overrides_beat_the_file_beats_the_recipe(tmp_path: Path) -> None:

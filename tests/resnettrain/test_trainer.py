@@ -50,6 +50,13 @@ def test_the_first_loss_is_that_of_guessing(train_set: PictureSet, tmp_path: Pat
     assert result.loss == pytest.approx(1.386, rel=0.25)
 
 
+def test_the_start_tells_how_many_samples_fill_no_batch(train_set: PictureSet, tmp_path: Path) -> None:
+    events: list[Event] = []
+    train(tiny_config(train_set, tmp_path / "run", schedule__max_updates=1), progress=events.append)
+    (begun,) = (event for event in events if isinstance(event, RunStarted))
+    assert (begun.dataset_samples, begun.epoch_batches, begun.left_out) == (101, 6, 5)
+
+
 def test_labels_beyond_the_classes_are_refused_before_the_first_step(train_set: PictureSet, tmp_path: Path) -> None:
     with pytest.raises(DataMismatchError, match=r"labels 0\.\.3 are outside 0\.\.2.*model\.num_classes=4"):
         train(tiny_config(train_set, tmp_path / "run", model__num_classes=3))
@@ -284,7 +291,9 @@ def test_a_run_reads_as_few_values_from_the_device_however_many_steps_it_has(
 
 def test_what_fails_is_the_last_line_of_its_run(tmp_path: Path) -> None:
     shard = write_with_bad_pictures(tmp_path / "a.tar", 8, bad=range(8))
-    config = tiny_config(PictureSet(manifest=shard, shards=(shard,)), tmp_path / "run", data__batch_size=4, model__num_classes=1000)
+    config = tiny_config(
+        PictureSet(manifest=shard, shards=(shard,)), tmp_path / "run", data__batch_size=4, model__num_classes=1000
+    )
     with pytest.raises(SampleError) as failed:
         train(config)
     (end,) = read_metrics(tmp_path / "run")

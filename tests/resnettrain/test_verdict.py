@@ -88,7 +88,7 @@ STEADY = (2.3, 2.0, 1.5, 1.2, 1.0)
         ((*STEADY, 4.0, 1.0), [0.1] * 5 + [0.01, 0.01], "rather single batches than the schedule. Set optim.clip_norm"),
         ((*STEADY, 4.0, 1.0), [0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.1], "in the warm-up, at a learning rate of 0.06"),
         ((2.3, 2.0, None), None, "not finite at 4,800 samples"),
-        ((2.3, 2.4, 2.5, 2.6, 2.7, 2.8, 2.9), None, "Diverged: loss 2.3 at first, 2.8 at the end"),
+        ((2.3, 2.4, 2.5, 2.6, 2.7, 2.8, 2.9), None, "Diverged: loss 2.3 at first, 2.9 at the end"),
     ],
 )
 def test_an_unstable_run_is_told_with_its_reason(
@@ -102,7 +102,38 @@ def test_an_unstable_run_is_told_with_its_reason(
 def test_a_steady_run_is_stable() -> None:
     problem, text = words(run(), "stability")
     assert not problem
-    assert text.startswith("Stable: loss 2.300 to 0.800.")
+    assert text.startswith("Stable: loss 2.3000 at first, 0.7000 at the end.")
+
+
+def test_the_loss_at_the_end_is_the_one_that_is_shown_elsewhere() -> None:
+    records = run((2.3, 1.9, 1.0, 0.9, 0.5))
+    assert "0.5000 at the end" in words(records, "stability")[1]
+    ended = {"kind": "end", "loss": 0.4, "wait_share": 0.0}
+    assert "0.4000 at the end" in words([*records, ended], "stability")[1]
+
+
+@pytest.mark.parametrize(
+    ("loss", "top1", "is_problem", "said"),
+    [
+        (0.05, 1.0, False, "Passed: the one batch is learnt by heart: loss 0.0500, top-1 1.0000, after 200 updates"),
+        (0.05, 0.98, True, "Not passed"),
+        (0.11, 1.0, True, "asked are a loss below 0.1"),
+    ],
+)
+def test_one_batch_is_judged_by_being_known_by_heart_alone(
+    loss: float, top1: float, is_problem: bool, said: str
+) -> None:
+    records = run((2.3, loss), top1=top1, val=None)
+    settings = config("data.one_batch=true")
+    assert {judged.question for judged in verdict(records, config=settings)} == {"one batch"}
+    problem, text = words(records, "one batch", settings=settings)
+    assert (problem, said in text) == (is_problem, True)
+
+
+def test_what_keeps_the_loss_of_one_batch_up_is_named() -> None:
+    settings = config("data.one_batch=true", "loss.label_smoothing=0.1", "augment.mixup=0.2")
+    text = words(run((2.3, 0.9), val=None), "one batch", settings=settings)[1]
+    assert "Leave out loss.label_smoothing, augment.mixup, which keep the loss up." in text
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from wds.text import WIPE
 pytestmark = pytest.mark.usefixtures("verbose")
 
 
-def started(run_dir: Path, *, resumed_from: Path | None = None) -> RunStarted:
+def started(run_dir: Path, *, resumed_from: Path | None = None, left_out: int = 0) -> RunStarted:
     settings = resolve_config(overrides=["model.name=tiny", "optim.lr=0.25"], flags={"data.urls": ["a.tar"]})
     (run_dir / "config.toml").write_text(to_toml(settings))
     return RunStarted(
@@ -35,6 +35,8 @@ def started(run_dir: Path, *, resumed_from: Path | None = None) -> RunStarted:
         world_size=1,
         epochs=2,
         epoch_batches=8,
+        dataset_samples=128 + left_out,
+        left_out=left_out,
         total_samples=256,
         start_samples=0 if resumed_from is None else 128,
         resumed_from=resumed_from,
@@ -168,3 +170,12 @@ def test_a_report_fits_a_terminal_and_the_bar_goes_first(
         assert line.startswith("epoch 1/2 ")
         assert line.endswith(f"wait 7%{'' if memory_bytes is None else '  61 GiB'}  1 h 20 min left")
     assert ("━" in line) == (columns > 80 or (columns == 80 and memory_bytes is None))
+
+
+def test_samples_that_fill_no_batch_are_told_at_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    RunView()(started(tmp_path, left_out=5))
+    assert "8 batches of 16 on 1 rank, which leaves out 5 of 133 samples an epoch, others each time; run" in (
+        capsys.readouterr().err
+    )
+    RunView()(started(tmp_path))
+    assert "leaves out" not in capsys.readouterr().err

@@ -315,28 +315,6 @@ def test_a_capped_run_goes_on_where_it_stopped(train_set: PictureSet, tmp_path: 
     assert [record["samples"] for record in records(tmp_path / "run", "train")] == [16, 32, 48]
 
 
-def test_a_run_at_its_cap_is_not_resumed_until_that_is_lifted(train_set: PictureSet, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    assert train("--urls", train_set.manifest, "--max-steps", 32, "--epochs", 1, "--run-dir", run).code == 0
-    assert records(run, "end")[-1]["cap"] == "schedule.max_samples"
-    for args in ((), ("--epochs", 2)):
-        ended = invoke("train", "--resume", run, *args)
-        assert (ended.code, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
-        assert "is at its cap already: schedule.max_samples (--max-steps) is 32. To go on give --max-steps" in ended.stderr
-        assert "--set schedule.max_samples=none" in ended.stderr
-    again = train("--urls", train_set.manifest, "--resume", "auto", "--run-dir", run, "--max-steps", 32)
-    assert again.code == 0
-    assert "is at its cap already" in again.stderr
-    lifted = invoke("train", "--resume", run, "--set", "schedule.max_samples=none")
-    assert lifted.stdout.startswith("completed: 64 samples, 4 updates")
-
-
-def test_a_run_that_has_all_its_epochs_is_not_resumed(finished: FinishedRun) -> None:
-    ended = invoke("train", "--resume", finished.folder)
-    assert (ended.code, ended.stderr.count("\n")) == (2, 1)
-    assert "has all of its epochs already: schedule.epochs (--epochs) is 2. To go on give more." in ended.stderr
-
-
 def test_a_resume_keeps_the_batch_size(finished: FinishedRun) -> None:
     ended = invoke("train", "--resume", finished.folder, "--batch-size", 8)
     assert (ended.code, ended.stderr.count("\n")) == (2, 1)

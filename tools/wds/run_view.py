@@ -83,9 +83,16 @@ def _started(event: RunStarted) -> str:
     return (
         f"{event.model}, {counted(event.num_parameters, 'parameter', spec=',')}, "
         f"{counted(event.num_classes, 'class/classes')}, {event.device} "
-        f"{event.precision}; {counted(event.epochs, 'epoch')}{batches} of {_batch(event)}; run folder "
-        f"{event.run_dir}{resumed}"
+        f"{event.precision}; {counted(event.epochs, 'epoch')}{batches} of {_batch(event)}{_left_out(event)}; "
+        f"run folder {event.run_dir}{resumed}"
     )
+
+
+def _left_out(event: RunStarted) -> str:
+    """Say how many samples fill no batch: the last of an order that is another one in each epoch."""
+    if not event.left_out:
+        return ""
+    return f", which leaves out {event.left_out:,} of {event.dataset_samples:,} samples an epoch, others each time"
 
 
 def _batch(event: RunStarted) -> str:

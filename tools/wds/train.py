@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -193,6 +194,8 @@ def _run(settings: TrainConfig, *, resume: Path | None, place: Rank, as_json: bo
     # What can be refused without torch is refused before it is imported.
     for named in filter(None, (settings.data.urls, settings.data.val_urls)):
         expand_existing(named, on_error=settings.data.on_error)
+    if settings.runtime.profile is not None:
+        _quiet_profiler()
     by_source = settings.data.pipeline == "source"
     view = RunView(source_format=by_source and not as_json, quiet=as_json)
     try:
@@ -206,6 +209,15 @@ def _run(settings: TrainConfig, *, resume: Path | None, place: Rank, as_json: bo
         way_on = "This recipe cannot be resumed." if by_source else f"Go on: wds train --resume {result.run_dir}"
         print_note(f"Stopped by a signal. {way_on}")
         raise typer.Exit(128 + (result.signal or 2))
+
+
+def _quiet_profiler() -> None:
+    """Keep the profiler's own log off stderr where there is no GPU: that is an error to it, and a start news."""
+    import torch
+
+    if not torch.cuda.is_available():
+        # Above its highest level. It reads it when the first profile begins; that a trace was written is seen to apart.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")
 
 
 def _print_ending(result: TrainResult, *, as_json: bool) -> None:

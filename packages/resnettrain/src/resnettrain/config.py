@@ -49,7 +49,8 @@ class DataConfig:
     """Where samples come from.
 
     `pipeline` "lanes" is wdsloader's exact order, "source" the source's own webdataset code, "synthetic" one made-up
-    batch and no data: compute alone. `one_batch`: the first batch over and over, to be learnt by heart.
+    batch and no data: compute alone. `one_batch`: the first batch over and over, to be learnt by heart;
+    what chance does to pictures and label smoothing are off then, unless they are set.
     `batch_size` is per rank.
     `on_error` "skip" passes over samples that cannot be delivered, until more than `max_skipped` of an epoch were: a
     number of samples, or a share of the epoch. `decode` "gpu" leaves ordinary JPEGs to the CUDA device, for machines

@@ -59,9 +59,11 @@ def unnoted(items: Iterable[_Item], /) -> Iterator[_Item]:
 class Feed(Protocol):
     """What the loop draws from. `epoch_batches` and `epoch_samples` are None where nobody knows the length.
 
-    `skipped` counts the samples of all epochs so far that could not be delivered, by cause.
+    `skipped` counts the samples of all epochs so far that could not be delivered, by cause. `dataset_samples` is the size
+    of the dataset, None where that is not known or no epoch is one pass over it.
     """
 
+    dataset_samples: int | None
     epoch_batches: int | None
     epoch_samples: int | None
     skipped: Counter[str]
@@ -119,6 +121,7 @@ class LanesFeed:
             decode=config.data.decode,
         )
         self._place, self._device = place, numerics.device
+        self.dataset_samples = dataset.num_samples
         self._loader = self._open()
         self._ring = DeviceRing(numerics.device)
         self.skipped: Counter[str] = Counter()
@@ -193,6 +196,7 @@ class SourceFeed:
         self._ring = DeviceRing(numerics.device)
         self.skipped: Counter[str] = Counter()
         self._num_classes = num_classes
+        self.dataset_samples: int | None = None
         self.epoch_batches: int | None = source.epoch_batches
         self.epoch_samples: int | None = source.epoch_batches * source.batch_size
 

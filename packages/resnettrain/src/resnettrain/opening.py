@@ -337,11 +337,19 @@ def _tell_start(run: Run, *, resumed_from: Path | None) -> None:
             world_size=run.ranks.world_size,
             epochs=config.schedule.epochs,
             epoch_batches=run.feed.epoch_batches,
+            dataset_samples=run.feed.dataset_samples,
+            left_out=_left_out(run.feed),
             total_samples=run.schedule.total_samples,
             start_samples=run.state.samples,
             resumed_from=resumed_from,
         )
     )
+
+
+def _left_out(feed: Feed) -> int | None:
+    if feed.dataset_samples is None or feed.epoch_batches is None or feed.epoch_samples is None:
+        return None
+    return feed.dataset_samples - feed.epoch_samples
 
 
 def _require_heeded(config: TrainConfig, *, ranks: Ranks) -> None:

@@ -25,7 +25,8 @@ __all__ = [
 class RunStarted:
     """A run begins or goes on. `total_samples` and `epoch_batches` are None where the length is unknown.
 
-    `batch_size` is that of each of the `world_size` ranks.
+    `batch_size` is that of each of the `world_size` ranks. Of the `dataset_samples` an epoch leaves out `left_out`, the
+    last of its order, which fill no batch; None where that is not known, or no epochs of a dataset are made.
     """
 
     run_dir: Path
@@ -39,6 +40,8 @@ class RunStarted:
     world_size: int
     epochs: int
     epoch_batches: int | None
+    dataset_samples: int | None
+    left_out: int | None
     total_samples: int | None
     start_samples: int
     resumed_from: Path | None

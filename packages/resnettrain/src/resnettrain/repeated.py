@@ -36,6 +36,7 @@ class SyntheticFeed:
             state={},
         )
         self.skipped: Counter[str] = Counter()
+        self.dataset_samples: int | None = None
         samples = config.schedule.epoch_samples or _EPOCH_SAMPLES
         self.epoch_batches: int | None = max(1, samples // (size * world_size))
         self.epoch_samples: int | None = self.epoch_batches * size * world_size
@@ -62,6 +63,7 @@ class OneBatchFeed:
     def __init__(self, feed: LanesFeed) -> None:
         self._feed = feed
         self._kept: DeviceBatch | None = None
+        self.dataset_samples: int | None = None
         self.epoch_batches, self.epoch_samples, self.skipped = feed.epoch_batches, feed.epoch_samples, feed.skipped
 
     def epoch(self, *, waiting: Waiting = unnoted) -> Iterator[DeviceBatch]:

@@ -1,8 +1,8 @@
 """The folder of one run: `config.toml`, `metrics.jsonl`, `checkpoints/`. Owns names and the continuing of a log.
 
 metrics.jsonl holds one JSON object a line with `schema_version`, `kind` (train, val, end), `epoch`, `samples`, `time`
-(seconds since 1970) and the figures of its kind. An end says its `outcome`: completed, capped (`cap` names the setting),
-interrupted, or failed (`error` says why). Of several runs one at a time has a folder, by a lock on it.
+(seconds since 1970) and the figures of its kind. An end says its `outcome`: completed, capped (`cap`: by what),
+interrupted, or failed (`error`: why). Of several runs one at a time has a folder, by a lock on it.
 """
 
 from __future__ import annotations

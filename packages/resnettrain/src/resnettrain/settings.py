@@ -1,7 +1,7 @@
 """Settings as text: TOML in and out, `section.key=value` overrides, and who wins over whom.
 
 Precedence: recipe < file < overrides < flags. Types are checked strictly: a string is no number, 1 is no `true`, and an
-unknown key is an error that names the nearest one. A setting that may be left open takes "none", for TOML has no such word.
+unknown key is an error that names the nearest one. What may be left open takes "none": TOML has no such word.
 """
 
 from __future__ import annotations
@@ -29,6 +29,16 @@ __all__ = [
 ]
 
 _Config = TypeVar("_Config")
+# What one batch over and over has unless it was said otherwise: it is to be learnt by heart, as it is. The crop is the
+# largest square in the middle; a report is of the last step.
+_OF_ONE_BATCH: dict[str, dict[str, Any]] = {
+    "augment": {
+        "scale": (1.0, 1.0), "ratio": (1.0, 1.0), "flip": False, "alternating_flip": False, "policy": "none",
+        "mixup": 0.0, "cutmix": 0.0, "erasing": 0.0,
+    },
+    "loss": {"label_smoothing": 0.0},
+    "log": {"window_steps": 1},
+}  # fmt: skip
 _OPENERS = "[{\"'"
 _WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "true or false", Path: "a path"}
 
@@ -43,6 +53,8 @@ def resolve_config(
 ) -> TrainConfig:
     """Return the settings of a run from everything that was said, the later one winning.
 
+    One batch over and over (`data.one_batch`) is not changed by chance and not smoothed, where nothing else was said.
+
     Args: flags: dotted key -> value; None values are flags that were not given.  base: in place of a recipe, the
     settings of a run that is resumed.
     Raises: ConfigError: an unknown key, a wrong type, a value out of range.
@@ -53,7 +65,10 @@ def resolve_config(
     said += [_nested(key, value) for key, value in (flags or {}).items() if value is not None]
     # Each is checked, also where a later one wins; built is all at once: of two settings that only fit each other,
     # neither fits what was there before.
-    return _built(start, _merged(_checked(start, values) for values in said))
+    wanted = _merged(_checked(start, values) for values in said)
+    if wanted.get("data", {}).get("one_batch"):
+        wanted = _merged([_OF_ONE_BATCH, wanted])
+    return _built(start, wanted)
 
 
 def read_toml(path: Path) -> TrainConfig:

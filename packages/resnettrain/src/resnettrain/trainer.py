@@ -110,7 +110,9 @@ def _train(config: TrainConfig, *, progress: Progress, resume: Resume, place: Ra
             open_run(config, progress=progress, stop=stop, resume=resume, ranks=ranks) as run,
             memory_in_words(run.config.data, model=run.model),
             Collector(every=config.runtime.gc_every) as collector,
-            Profiler(config.runtime.profile if ranks.is_first else None, folder=run.log.run_dir) as profiler,
+            Profiler(
+                config.runtime.profile if ranks.is_first else None, folder=run.log.run_dir, device=run.numerics.device
+            ) as profiler,
         ):
             begin = run.meter.now()
             number: int | None = None

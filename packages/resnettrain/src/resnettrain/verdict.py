@@ -16,7 +16,7 @@ from resnettrain.config import TrainConfig
 
 __all__ = ["Judgement", "Question", "verdict"]
 
-Question = Literal["ending", "speed", "stability", "labels"]
+Question = Literal["ending", "speed", "stability", "labels", "one batch"]
 Record = Mapping[str, Any]
 
 # Of the time waiting for data. Above the first the device stands idle for want of pictures; below the second no change
@@ -36,6 +36,8 @@ _WORSE_THAN_BEGUN = 1.05
 # Times the highest loss of training: a first validation beyond it is not explained by weights that guess.
 _UNSETTLED = 3.0
 _GAP = 0.3
+# Of one batch that is learnt by heart: a tenth of a nat is a right answer with 90 %.
+_BY_HEART = 0.1
 _NAMED = 5
 
 
@@ -58,12 +60,15 @@ def verdict(
     """
     train = [record for record in records if record["kind"] == "train"]
     failed = _failure(records)
+    if config.data.one_batch:
+        # What else could be found is of training, and this is none.
+        return [*failed, *_one_batch(train, records, config=config)]
     if len(train) < _FEWEST_REPORTS:
         return failed
     judged = [
         *failed,
         *_speed(train, records, config=config),
-        *_stability(train, config),
+        *_stability(train, records, config=config),
         *_settling(train, records, config=config),
         *_labels(train, records, config=config),
     ]
@@ -79,6 +84,36 @@ def _failure(records: Sequence[Record]) -> list[Judgement]:
     return [
         Judgement(question="ending", is_problem=True, text=f"It failed: {end.get('error') or 'it is not known why'}")
     ]
+
+
+def _one_batch(train: Sequence[Record], records: Sequence[Record], *, config: TrainConfig) -> list[Judgement]:
+    """Say whether the one batch is known by heart: every label right, and its loss below a tenth."""
+    if not train or train[-1]["loss"] is None or train[-1]["top1"] is None:
+        return []
+    loss, top1 = _last(train, records, name="loss"), _last(train, records, name="top1")
+    found = f"loss {loss:.4f}, top-1 {top1:.4f}, after {train[-1]['updates']:,} updates"
+    if loss < _BY_HEART and round(top1, 4) == 1:
+        text = (
+            f"Passed: the one batch is learnt by heart: {found}; asked are a loss below {_BY_HEART} and a top-1 of 1."
+        )
+        return [Judgement(question="one batch", is_problem=False, text=text)]
+    hindering = {
+        "loss.label_smoothing": config.loss.label_smoothing > 0,
+        "augment.mixup": config.augment.mixup > 0,
+        "augment.cutmix": config.augment.cutmix > 0,
+        "augment.erasing": config.augment.erasing > 0,
+        "augment.policy": config.augment.policy != "none",
+    }
+    kept = [name for name, hinders in hindering.items() if hinders]
+    way = f"Leave out {', '.join(kept)}, which keep the loss up. " if kept else ""
+    return [Judgement(
+        question="one batch",
+        is_problem=True,
+        text=f"Not passed: the one batch is not learnt by heart: {found}; asked are a loss below {_BY_HEART} and a "
+        "top-1 of 1.",
+        advice=f"{way}Give more --epochs, or another --lr. Where neither helps, look for one picture with two labels "
+        "(`wds peek`).",
+    )]  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------------------------------- speed
@@ -165,7 +200,7 @@ def _wait_share(train: Sequence[Record], records: Sequence[Record]) -> float:
 # ----------------------------------------------------------------------------------------------------------- stability
 
 
-def _stability(train: Sequence[Record], config: TrainConfig) -> list[Judgement]:
+def _stability(train: Sequence[Record], records: Sequence[Record], *, config: TrainConfig) -> list[Judgement]:
     bad = next((record for record in train if record["loss"] is None), None)
     if bad is not None:
         return [
@@ -174,8 +209,10 @@ def _stability(train: Sequence[Record], config: TrainConfig) -> list[Judgement]:
             )
         ]
     spikes = [record for number, record in enumerate(train) if _is_spike(train, number)]
-    first, last = train[0]["loss"], median(record["loss"] for record in train[-3:])
-    if len(train) > _BEFORE and last > _WORSE_THAN_BEGUN * first:
+    first, last = train[0]["loss"], _last(train, records, name="loss")
+    # One report may be off; what is printed is the last one, which everything else shows too.
+    settled = median(record["loss"] for record in train[-3:])
+    if len(train) > _BEFORE and settled > _WORSE_THAN_BEGUN * first:
         where = (spikes or [max(train, key=lambda record: record["loss"])])[0]
         text = f"Diverged: loss {first:.4g} at first, {last:.4g} at the end."
         return [_unstable(text, where, train=train, config=config)]
@@ -184,7 +221,18 @@ def _stability(train: Sequence[Record], config: TrainConfig) -> list[Judgement]:
         more = f" and {len(spikes) - _NAMED} more" if len(spikes) > _NAMED else ""
         text = f"The loss jumped {_times(len(spikes))}, at {places}{more} samples."
         return [_unstable(text, spikes[0], train=train, config=config)]
-    return [Judgement(question="stability", is_problem=False, text=f"Stable: loss {first:.3f} to {last:.3f}.")]
+    return [
+        Judgement(
+            question="stability", is_problem=False, text=f"Stable: loss {first:.4f} at first, {last:.4f} at the end."
+        )
+    ]
+
+
+def _last(train: Sequence[Record], records: Sequence[Record], *, name: str) -> float:
+    """Return a figure that the run ended with, of one that has none the last report's."""
+    end = records[-1]
+    ended = end.get(name) if end["kind"] == "end" else None
+    return float(train[-1][name] if ended is None else ended)
 
 
 def _settling(train: Sequence[Record], records: Sequence[Record], *, config: TrainConfig) -> list[Judgement]:
