@@ -120,6 +120,12 @@ def test_a_file_with_code_in_it_is_refused_and_its_code_not_run(tmp_path: Path) 
     assert not canary.exists()
 
 
+def test_a_newest_that_is_a_folder_is_passed_over(tmp_path: Path) -> None:
+    good = save(tmp_path, 1)
+    good.with_name(good.name.replace("1.pt", "2.pt")).mkdir()
+    assert latest(tmp_path)[0] == good
+
+
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     paths = [save(tmp_path, samples) for samples in (5, 50, 500, 5000)]
     rotate(tmp_path, newest=paths[3], keep=2)

@@ -165,8 +165,12 @@ def test_under_skip_a_bad_sample_is_reported_whole_and_no_figure_is_given(tmp_pa
         evaluator.run(build_model("tiny", num_classes=10, seed=0))
     message = str(caught.value)
     assert "10 samples were counted, the dataset has 12. No figure is given." in message
-    assert "2 skipped (2 undecodable picture (WDS040); in 1 shard)" in message
+    assert (
+        "validation: 12 samples expected, 10 delivered, 2 skipped (2 undecodable pictures (WDS040); in 1 shard)"
+        in message
+    )
     assert f"{path}: '000002' at byte " in message
+    assert message.endswith(". Mend the shards (wds repair).")
 
 
 def test_under_skip_a_missing_shard_is_no_evaluation_either(tmp_path: Path) -> None:

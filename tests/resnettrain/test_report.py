@@ -118,11 +118,14 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         read_run(run)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"checkpoint": "x", "classes": {"confusion": 3}}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"checkpoint": "x", "classes": null}', '{"checkpoint": "x", "classes": {"confusion": 3}}']
+)
 def test_what_is_no_evaluation_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "e.json").write_text(text)
-    with pytest.raises(ReportError, match="wds eval --per-class --json"):
+    with pytest.raises(ReportError, match=r"not what `wds eval --per-class --json` writes\. Make it: ") as caught:
         read_class_report(tmp_path / "e.json")
+    assert "Error" not in str(caught.value)
 
 
 @pytest.mark.slow

@@ -46,6 +46,10 @@ def test_a_process_that_is_killed_is_an_error() -> None:
         list(map_in_order(die, [1, 2], jobs=2))
 
 
+watched = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux has it")
+
+
+@watched
 def test_the_end_of_a_process_is_seen_also_when_it_has_ended_before() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         ends = ends_of(process.pid)
@@ -72,6 +76,7 @@ if __name__ == "__main__":
 """
 
 
+@watched
 @pytest.mark.slow
 def test_processes_end_with_the_one_that_started_them_though_one_forked_from_it_lives(tmp_path: Path) -> None:
     """The one that was forked holds their pipes open."""

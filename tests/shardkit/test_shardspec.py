@@ -135,6 +135,13 @@ class TestUrls:
         with pytest.raises(PatternError, match=r"file://\*\*\*: no URL"):
             expand_patterns(["file://[x/a.tar"])
 
+    def test_a_file_url_is_of_this_machine_and_has_no_query(self, tmp_path: Path) -> None:
+        shards = touch(tmp_path, "a#0.tar", "a#1.tar", "a?0.tar")
+        assert expand_patterns([f"file://localhost{tmp_path}/a?0.tar"]) == shards[2:]
+        assert expand_patterns([f"file://{tmp_path}/a#?.tar"]) == shards[:2]
+        with pytest.raises(PatternError, match=r"^file://data/a-.*: no path of this machine: .* host\. Three slashes"):
+            expand_patterns(["file://data/a-{0..1}.tar"])
+
     @pytest.mark.parametrize("pattern", ["http://u:SECRET@[/a.tar", "s3://[x/a-{0..1}.tar", "@list"])
     def test_what_only_looks_like_a_url_is_refused_without_its_secrets(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str

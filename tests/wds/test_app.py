@@ -97,14 +97,16 @@ def test_without_a_command_the_help_is_shown_and_ends_with_2() -> None:
 
 def test_a_known_error_is_one_line_on_stderr() -> None:
     ended = invoke("inspect", "none.tar")
-    assert (ended.code, ended.stdout, ended.stderr) == (2, "", "Error: none.tar: no such file\n")
+    assert (ended.code, ended.stdout, ended.stderr) == (2, "", "Error: none.tar: no such file. Check the path\n")
 
 
 def test_a_known_error_shows_its_traceback_on_request(tmp_path: Path) -> None:
     ended = run_wds("inspect", "none.tar", cwd=tmp_path, env={"WDS_DEBUG": "1"})
     assert ended.code == 2
     assert ended.stderr.startswith("Traceback")
-    assert ended.stderr.endswith("PatternError: none.tar: no such file\nError: none.tar: no such file\n")
+    assert ended.stderr.endswith(
+        "PatternError: none.tar: no such file. Check the path\nError: none.tar: no such file. Check the path\n"
+    )
 
 
 def test_a_bug_keeps_its_traceback_and_shows_no_values(tmp_path: Path) -> None:

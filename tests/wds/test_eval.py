@@ -105,7 +105,7 @@ def test_a_command_is_refused_with_an_option_that_is_there(finished: FinishedRun
 
 def test_missing_shards_are_wrong_use(finished: FinishedRun) -> None:
     ended = evaluate(finished.folder, "--urls", "none-{0..1}.tar")
-    assert (ended.code, ended.stderr) == (2, "Error: none-0.tar, none-1.tar: no such file\n")
+    assert (ended.code, ended.stderr) == (2, "Error: none-0.tar, none-1.tar: no such file. Check the path\n")
 
 
 def test_a_checkpoint_that_is_not_there_is_wrong_use(tmp_path: Path) -> None:

@@ -99,7 +99,10 @@ def test_missing_shards_are_all_named_before_anything_is_written(tmp_path: Path)
     shard = write_samples(tmp_path / "s-1.tar", 2)
     ended = invoke("index", f"{tmp_path}/s-{{0..2}}.tar")
     assert ended.code == 1
-    assert ended.stderr == f"Error: {tmp_path}/s-0.tar, {tmp_path}/s-2.tar: no such file, 2 of 3 shards\n"
+    assert (
+        ended.stderr
+        == f"Error: {tmp_path}/s-0.tar, {tmp_path}/s-2.tar: no such file, 2 of 3 shards. Fetch or make them\n"
+    )
     assert list(tmp_path.iterdir()) == [shard]
 
 

@@ -136,14 +136,14 @@ def test_a_shard_on_standard_input_is_described_like_the_file(good: Path, tmp_pa
 
 def test_a_missing_file_is_wrong_use(tmp_path: Path) -> None:
     ended = inspect(tmp_path / "none.tar")
-    assert (ended.code, ended.stderr) == (2, f"Error: {tmp_path}/none.tar: no such file\n")
+    assert (ended.code, ended.stderr) == (2, f"Error: {tmp_path}/none.tar: no such file. Check the path\n")
 
 
 def test_a_range_of_missing_files_is_wrong_use_and_names_them(tmp_path: Path) -> None:
     ended = inspect(f"{tmp_path}/none-{{0..9}}.tar")
     assert ended.code == 2
     assert f"{tmp_path}/none-0.tar, {tmp_path}/none-1.tar" in ended.stderr
-    assert ended.stderr.endswith("none-7.tar and 2 more: no such file\n")
+    assert ended.stderr.endswith("none-7.tar and 2 more: no such file. Check the path\n")
 
 
 def test_one_missing_file_of_several_ends_with_1_and_is_named(good: Path, tmp_path: Path) -> None:

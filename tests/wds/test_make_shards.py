@@ -357,10 +357,22 @@ def test_an_option_of_the_other_kind_of_source_is_refused(
     assert {path.name for path in tmp_path.iterdir()} == {"t.csv", "x.tar"}
 
 
-def test_files_of_a_folder_that_are_no_pictures_are_counted_aloud(tmp_path: Path) -> None:
+def test_files_of_a_folder_that_are_no_pictures_are_named(tmp_path: Path) -> None:
     (tmp_path / "in" / "cat").mkdir(parents=True)
     (tmp_path / "in" / "cat" / "a.jpg").write_bytes(jpeg_bytes(1))
     (tmp_path / "in" / "cat" / "b.heic").write_bytes(b"x")
     ended = invoke("make-shards", "--from-folder", tmp_path / "in", "--out", tmp_path / "out", "--jobs", 1)
     assert ended.code == 0
-    assert "1 file of the source was left out: no pictures by their names, or in no class" in ended.stderr
+    words = "1 file of the source was left out: no pictures by their names, or in no class: cat/b.heic\n"
+    assert words in ended.stderr
+    assert f"no picture was decoded: wds validate {tmp_path}/out does that\n" in ended.stderr
+
+
+def test_where_many_files_are_left_out_json_lists_them_all(tmp_path: Path) -> None:
+    (tmp_path / "in" / "cat").mkdir(parents=True)
+    (tmp_path / "in" / "cat" / "a.jpg").write_bytes(jpeg_bytes(1))
+    for number in range(7):
+        (tmp_path / "in" / "cat" / f"{number}.heic").write_bytes(b"x")
+    ended = invoke("make-shards", "--from-folder", tmp_path / "in", "--out", tmp_path / "out", "--jobs", 1, "--json")
+    assert json.loads(ended.stdout)["left_out"] == [f"cat/{number}.heic" for number in range(7)]
+    assert "cat/4.heic; .. (--json lists all)\n" in ended.stderr

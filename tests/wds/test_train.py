@@ -356,9 +356,9 @@ def test_skipped_samples_are_counted_at_the_end_of_each_epoch_and_of_the_run(tmp
     ended = train("--urls", shard, *more, "--max-skipped", 1)
     assert ended.code == 0
     lines = [line for line in ended.stderr.splitlines() if "1 skipped" in line]
-    assert [line.split(": ")[1] for line in lines] == ["epoch 0", "epoch 1"]
+    assert [line.split(": ")[1] for line in lines] == ["epoch 1", "epoch 2"]
     assert "31 delivered, 1 skipped (1 undecodable picture (WDS040); in 1 shard)" in lines[0]
-    assert "skipped: 2 samples could not be delivered: 2 undecodable picture (WDS040)" in ended.stdout.splitlines()
+    assert "skipped: 2 samples could not be delivered: 2 undecodable pictures (WDS040)" in ended.stdout.splitlines()
     assert records(tmp_path / "run", "end")[0]["skipped"] == 2
 
 

@@ -158,8 +158,8 @@ def test_what_all_ranks_of_a_host_find_wrong_is_said_by_the_first_that_finds_it(
 def test_a_rank_with_an_error_of_its_own_says_it_and_none_says_then_that_it_was_stopped(
     as_rank: Callable[..., Ended],
 ) -> None:
-    assert as_rank(0, "--urls", "a.tar").stderr == "Error: a.tar: no such file\n"
-    assert as_rank(1, "--urls", "b.tar").stderr == "Error: b.tar: no such file\n"
+    assert as_rank(0, "--urls", "a.tar").stderr == "Error: a.tar: no such file. Check the path\n"
+    assert as_rank(1, "--urls", "b.tar").stderr == "Error: b.tar: no such file. Check the path\n"
     assert not claim_stop()
 
 

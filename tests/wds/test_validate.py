@@ -44,6 +44,18 @@ def test_only_shards_with_findings_are_listed(tmp_path: Path) -> None:
     assert lines[-1].endswith(": 1 error, 0 warnings, 0 notes")
 
 
+def test_a_finding_names_the_file_that_its_sample_was_packed_from(tmp_path: Path) -> None:
+    (tmp_path / "in" / "Äpfel").mkdir(parents=True)
+    (tmp_path / "in" / "Äpfel" / "bild 4 ü.jpg").write_bytes(jpeg_bytes(4)[:-20])
+    assert invoke("make-shards", "--from-folder", tmp_path / "in", "--out", tmp_path / "out", "--jobs", 1).code == 0
+    for command in (validate, lambda *args: invoke("inspect", *args)):
+        ended = command(tmp_path / "out")
+        assert ended.code == 1
+        assert "; packed from 'Äpfel/bild 4 ü.jpg' " in " ".join(ended.stdout.split())
+    (shard,) = json.loads(validate(tmp_path / "out", "--json").stdout)["shards"]
+    assert {finding["origin"] for finding in shard["findings"]} == {"Äpfel/bild 4 ü.jpg"}
+
+
 def test_a_shard_that_differs_from_its_manifest_is_an_error(packed: Path) -> None:
     first, second = sorted(packed.glob("*.tar"))
     first.write_bytes(second.read_bytes())

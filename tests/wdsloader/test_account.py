@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from wdsloader.account import FILTERED, LOST_SHARD, Fault, Tally, merge_accounts
+from wdsloader.account import FILTERED, LOST_SHARD, Fault, Tally, causes_in_words, merge_accounts
 from wdsloader.errors import ConfigError, SampleError, SkipLimitError
 
 
@@ -33,8 +33,22 @@ def test_what_was_expected_is_what_was_delivered_replaced_and_filtered() -> None
         (5, "b.tar", "k5", 2560, "cut", None),
     ]
     assert str(account) == (
-        "epoch 3: 16 samples expected, 13 delivered, 2 skipped (1 shard missing or damaged, 1 undecodable picture "
+        "epoch 4: 16 samples expected, 13 delivered, 2 skipped (1 of a missing or damaged shard, 1 undecodable picture "
         "(WDS040); in 2 shards), 1 shard missing or damaged (first b.tar), 1 filtered out"
+    )
+
+
+def test_what_has_no_epochs_is_named_instead() -> None:
+    books = tally()
+    books.add([], delivered=1)
+    assert books.account().in_words("validation") == "validation: 1 sample expected, 1 delivered"
+
+
+def test_causes_are_counted_as_people_count() -> None:
+    causes = {"undecodable picture (WDS040)": 2, "no label (WDS022)": 1, "unreadable": 2, LOST_SHARD: 3}
+    assert causes_in_words(causes) == (
+        "2 undecodable pictures (WDS040), 1 sample without a label (WDS022), 2 unreadable samples, "
+        "3 of missing or damaged shards"
     )
 
 
@@ -45,7 +59,7 @@ def test_a_count_as_limit_is_crossed_by_one_more_and_the_error_names_limit_count
         books.add([fault(3), fault(4)], delivered=0)
     message = str(caught.value)
     assert message.startswith(
-        "4 samples of epoch 3 could not be delivered, max_skipped=2. First: a.tar: 'k1' at byte 512"
+        "4 samples of epoch 4 could not be delivered, max_skipped=2. First: a.tar: 'k1' at byte 512"
     )
     assert message.count("a.tar") == 3
 

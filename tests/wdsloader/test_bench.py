@@ -20,6 +20,7 @@ from wdsloader import (
     StageTimes,
     Verdict,
     compared_workers,
+    load_average,
     measure_delivery,
     measure_stages,
     open_dataset,
@@ -35,9 +36,11 @@ def slow(sample: SampleView, _: np.random.Generator) -> npt.NDArray[np.uint8] | 
     return sample.image
 
 
-def stages(*, read: float = 1.0, decode: float = 1.0, transform: float = 0.0) -> StageTimes:
-    """Seconds for a thousand samples."""
-    return StageTimes(samples=1000, read_bytes=1000, read_s=read, decode_s=decode, transform_s=transform)
+def stages(*, read: float = 1.0, decode: float = 1.0, transform: float = 0.0, cpu: float = 1.0) -> StageTimes:
+    """Seconds for a thousand samples. Args: cpu: share of a core that decoding had."""
+    return StageTimes(
+        samples=1000, read_bytes=1000, read_s=read, decode_s=decode, decode_cpu_s=decode * cpu, transform_s=transform
+    )
 
 
 def delivery(*, seconds: float, num_workers: int = 2) -> Delivery:
@@ -50,6 +53,7 @@ def test_the_stages_are_timed_apart(tmp_path: Path) -> None:
     assert plain.samples > 9
     assert plain.read_s > 0
     assert plain.decode_s > 0
+    assert 0 < plain.decode_cpu_s < 1.1 * plain.decode_s
     assert plain.transform_s == 0
     hooked = measure_stages(dataset, replace(CONFIG, transform=slow), seconds=0.2)
     assert hooked.transform_s > hooked.decode_s
@@ -80,7 +84,7 @@ def test_rows_that_only_fill_a_batch_count_for_nothing(tmp_path: Path) -> None:
 def test_shards_without_counts_are_timed_as_they_are_streamed(tmp_path: Path) -> None:
     write_samples(tmp_path / "far/s-0.tar", 7)
     with serve(tmp_path / "far") as server, open_dataset([server.url + "/s-0.tar"], cache_dir=tmp_path) as dataset:
-        measured = measure_stages(dataset, replace(CONFIG, shuffle=True), seconds=0.1)
+        measured = measure_stages(dataset, replace(CONFIG, shuffle=True), seconds=0.5)
     assert measured.samples > 7
     assert measured.read_s > 0
 
@@ -146,7 +150,7 @@ def test_whoever_follows_the_advice_on_workers_is_never_sent_back(
     costs: tuple[float, float, float], overhead: float, crowding: float, start: int, cores: int
 ) -> None:
     """On any machine: what a worker's way costs, and how much of each further core the others take away."""
-    stage = StageTimes(samples=1000, read_bytes=1, read_s=costs[0], decode_s=costs[1], transform_s=costs[2])
+    stage = stages(read=costs[0], decode=costs[1], transform=costs[2])
 
     def delivered(workers: int) -> Delivery:
         at_work = min(max(workers, 1), cores)
@@ -167,3 +171,33 @@ def test_the_wait_is_what_training_could_take_and_does_not_get() -> None:
     enough = verdict(stages(), seconds=1, workers=2, other_s=0.1, rate=400)
     assert (enough.wait_share, enough.num_workers) == (0, None)
     assert enough.advice.startswith("nothing: 1000 images/s")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "load", "words"),
+    [
+        (0.6, 0.0, "decoding had a core for 60% of its time"),
+        (1.0, 1000.0, "a load of 1000.0 before it was measured"),
+        (0.5, 1000.0, "a load of 1000.0 before it was measured, decoding had a core for 50% of its time"),
+    ],
+)
+def test_where_others_were_at_work_it_says_so_and_blames_no_transport(cpu: float, load: float, words: str) -> None:
+    lost = delivery(seconds=5.0, num_workers=4), delivery(seconds=6.0, num_workers=0)
+    alone = verdict_of(stages(decode=5), lost[0], other=lost[1], remote=False, cores=4, load=0.0)
+    assert (alone.bottleneck, alone.disturbed) == ("transport", None)
+    among = verdict_of(stages(decode=5, cpu=cpu), lost[0], other=lost[1], remote=False, cores=4, load=load)
+    assert (among.bottleneck, among.disturbed) == ("decode", words)
+
+
+@pytest.mark.parametrize(("other_s", "workers"), [(2.1, 0), (3.9, None), (9.0, None)])
+def test_no_workers_are_advised_exactly_where_they_were_measured_faster(other_s: float, workers: int | None) -> None:
+    for load in (0.0, 1000.0):
+        measured = delivery(seconds=4.0, num_workers=4), delivery(seconds=other_s, num_workers=0)
+        found = verdict_of(stages(), measured[0], other=measured[1], remote=False, cores=4, load=load)
+        assert found.num_workers == workers
+        assert ("--workers 0" in found.advice) == (workers == 0)
+
+
+def test_a_machine_tells_its_load() -> None:
+    load = load_average()
+    assert load is None or load >= 0

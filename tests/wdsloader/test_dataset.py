@@ -126,7 +126,7 @@ def test_shards_newer_than_their_indexes_are_used_with_one_warning(
         os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns + 10**9))
     assert open_dataset([str(tmp_path)]).counts == (2, 3, 4)
     (record,) = caplog.records
-    assert record.message.startswith(f"{paths[0]}: newer than its index, as are 2 shards in all. Sizes agree")
+    assert record.message.startswith(f"{paths[0]}: newer than its index, 2 shards in all. Sizes agree")
 
 
 def test_an_index_of_another_size_than_its_shard_is_refused_at_once(tmp_path: Path) -> None:

@@ -36,7 +36,14 @@ def test_an_error_survives_its_way_through_a_process(error: WdsloaderError) -> N
 
 def test_a_sample_error_says_shard_key_offset_and_cause() -> None:
     error = SampleError("a.tar", "the picture does not decode", key="0001", offset=512)
-    assert str(error) == "a.tar: '0001' at byte 512: the picture does not decode"
+    assert error.found == "a.tar: '0001' at byte 512: the picture does not decode"
+
+
+def test_a_sample_error_says_what_to_do_on_the_command_line_and_in_python() -> None:
+    error = SampleError("a.tar", "the picture does not decode", key="0001", offset=512)
+    advice = str(error).removeprefix(f"{error.found}. ")
+    assert all(words in advice for words in ("wds repair", 'on_error="skip"', "--on-error skip --max-skipped N"))
+    assert str(SampleError("a.tar", "the index is stale. Delete it", kind="stale index")).endswith("Delete it")
 
 
 def test_a_fetch_error_is_an_oserror_that_names_the_url() -> None:

@@ -93,7 +93,10 @@ def test_a_batch_that_does_not_divide_over_the_ranks_is_refused() -> None:
 
 
 def test_dropping_everything_is_an_error_that_names_both_numbers() -> None:
-    with pytest.raises(ConfigError, match="7 samples, a global batch of 8"):
+    with pytest.raises(
+        ConfigError,
+        match=r"no whole batch in 7 samples: a global batch has 8\. Use a batch of at most 7 \(--batch-size\)",
+    ):
         plan_of(7, 8, tail="drop")
 
 

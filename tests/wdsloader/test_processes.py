@@ -96,6 +96,7 @@ def test_workers_leave_when_their_parent_is_killed(tmp_path: Path) -> None:
         wait_until_gone(workers)
 
 
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux has it")
 def test_workers_leave_when_their_parent_is_killed_though_a_process_forked_from_it_lives(tmp_path: Path) -> None:
     """That one holds the same ends of the pipes: none of them closes."""
     then = """child = os.fork()

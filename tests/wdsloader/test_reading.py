@@ -139,7 +139,7 @@ class TestSkip:
             run(dataset, CONFIG)
             (record,) = caplog.records
             assert record.levelname == ("WARNING" if pattern == "s-*.tar" else "INFO")
-            assert record.message.startswith("epoch 0: 43 samples expected, ")
+            assert record.message.startswith("epoch 1: 43 samples expected, ")
 
     def test_crossing_the_limit_ends_the_run_with_one_error(self, folder: Path) -> None:
         dataset = open_dataset([str(folder / "s-*.tar")])

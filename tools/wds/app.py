@@ -151,7 +151,8 @@ def _wrong_use(error: TyperException) -> Exception:
     if type(error).__name__ == "NoArgsIsHelpError":  # `wds` alone: Typer shows the help, and knows it by name too
         return error
     context = getattr(error, "ctx", None)
-    message = error.format_message()
+    # Typer checks values with pydantic, whose word for itself this is.
+    message = error.format_message().replace("Value error, ", "", 1)
     stop = "" if message.endswith((".", "?")) else "."
     words = message + stop + ("" if context is None else f" See: {context.command_path} --help")
     if claim_error(error, words):

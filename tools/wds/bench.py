@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wds import loader_options as opt
-from wds.console import AsJson, human_bytes, print_json, print_line
+from wds.console import AsJson, human_bytes, print_json, print_line, print_warning
 from wds.text import counted
 
 if TYPE_CHECKING:
@@ -43,14 +43,20 @@ def bench(
     with opt.opened(
         patterns, cache_dir=cache_dir, cache_limit=cache_limit, allow_commands=allow_commands, on_error=on_error
     ) as dataset:
-        from wdsloader import compared_workers, measure_delivery, measure_stages, verdict_of
+        from wdsloader import compared_workers, load_average, measure_delivery, measure_stages, verdict_of
 
         config = opt.training_config(batch_size=batch_size, image_size=image_size, workers=workers, on_error=on_error)
+        load = load_average()
         stages = measure_stages(dataset, config, seconds=seconds)
         delivery = measure_delivery(dataset, config, seconds=seconds)
         compared = replace(config, num_workers=compared_workers(delivery.num_workers))
         other = measure_delivery(dataset, compared, seconds=seconds)
-        verdict = verdict_of(stages, delivery, other=other, remote=dataset.remote, rate=rate)
+        verdict = verdict_of(stages, delivery, other=other, remote=dataset.remote, rate=rate, load=load)
+    if verdict.disturbed is not None:
+        print_warning(
+            f"other work ran on this machine ({verdict.disturbed}): the figures are not to be trusted. Measure again "
+            "when it is quiet"
+        )
     if as_json:
         print_json(_as_document(stages, delivery, other=other, verdict=verdict))
     else:
@@ -88,6 +94,8 @@ def _as_document(stages: StageTimes, delivery: Delivery, *, other: Delivery, ver
         "bottleneck": verdict.bottleneck,
         "share": verdict.share,
         "advice": verdict.advice,
+        "decode_cpu_share": stages.cpu_share,
+        "disturbed": verdict.disturbed,
         "workers_to_try": verdict.num_workers,
         "wait_share": verdict.wait_share,
     }

@@ -17,7 +17,9 @@ __all__ = ["cache_app"]
 
 cache_app = typer.Typer(no_args_is_help=True, help="Look at a folder of cached shards, check it, empty it.")
 
-Folder = Annotated[Path, typer.Argument(help="The folder that --cache-dir names.", show_default=False)]
+Folder = Annotated[
+    Path, typer.Argument(metavar="CACHE_DIR", help="The folder that --cache-dir named.", show_default=False)
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")]
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "exit_on",
     "exit_on_counts",
     "finding_document",
+    "origin_words",
     "print_findings",
     "reports_of",
     "visible_name",
@@ -113,7 +114,8 @@ def print_findings(findings: Sequence[Finding], *, explained: set[str]) -> None:
             where = "" if finding.member is None else f"'{visible_name(finding.member)}' "
             where += "" if finding.offset is None else f"at byte {finding.offset} "
             colon = ": " if where else ""
-            print_line(f"  {finding.severity:7} {finding.rule}  {where.strip()}{colon}{finding.message}")
+            line = f"  {finding.severity:7} {finding.rule}  {where.strip()}{colon}{finding.message}"
+            print_line(line + origin_words(finding))
         if counted[finding.rule] == min(totals[finding.rule], _LISTED):
             more = f"and {totals[finding.rule] - _LISTED} more. " if totals[finding.rule] > _LISTED else ""
             effect = "" if finding.rule in explained else f"{RULES[finding.rule].effect} "
@@ -141,8 +143,14 @@ def as_document(
 def finding_document(finding: Finding) -> dict[str, object]:
     """Return a finding as JSON values; names that are not UTF-8 are escaped."""
     document = dataclasses.asdict(finding)
-    document["member"] = None if finding.member is None else visible_name(finding.member)
+    for name in ("member", "origin"):
+        document[name] = None if document[name] is None else visible_name(document[name])
     return document
+
+
+def origin_words(finding: Finding) -> str:
+    """Return which file the sample of a finding was packed from, as the end of its line; empty where nobody knows."""
+    return "" if finding.origin is None else f"; packed from '{visible_name(finding.origin)}'"
 
 
 def visible_name(name: str) -> str:

@@ -115,7 +115,7 @@ def _pack(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig, as_j
 
     with pack_view.packing(config, total=len(plan), quiet=as_json) as on_shard:
         manifest = pack(source, plan, config=config, on_shard=on_shard)
-    pack_view.result(manifest, config, ignored=getattr(source, "ignored", 0), as_json=as_json)
+    pack_view.result(manifest, config, ignored=getattr(source, "ignored", ()), as_json=as_json)
 
 
 def _prepare(source: Source, plan: Sequence[ShardPlan], *, config: PackConfig, as_json: bool) -> None:

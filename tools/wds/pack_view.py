@@ -48,15 +48,16 @@ def packing(
         progress.close()
 
 
-def result(manifest: Manifest, config: PackConfig, *, ignored: int, as_json: bool) -> None:
-    """Say what was made, and on stderr what is odd about it."""
+def result(manifest: Manifest, config: PackConfig, *, ignored: Sequence[str], as_json: bool) -> None:
+    """Say what was made, and on stderr what is odd about it. Args: ignored: files of the source that were left out."""
     numbers = len(manifest.classes) > 10 and all(name.isdigit() for name in manifest.classes)
     if numbers and "as text" in manifest.class_order:
         print_warning(f"class names are numbers, sorted as text: {', '.join(manifest.classes[:4])}, ..")
     if ignored:
+        more = "; .. (--json lists all)" if len(ignored) > _NAMED else ""
         print_warning(
-            f"{counted(ignored, 'file of the source was/files of the source were')} left out: no pictures by "
-            "their names, or in no class"
+            f"{counted(len(ignored), 'file of the source was/files of the source were')} left out: no pictures by "
+            f"their names, or in no class: {'; '.join(ignored[:_NAMED])}{more}"
         )
     if manifest.skipped:
         more = "; .." if len(manifest.skipped) > _NAMED else ""
@@ -69,7 +70,7 @@ def result(manifest: Manifest, config: PackConfig, *, ignored: int, as_json: boo
             f"{counted(sum(manifest.kept.values()), 'picture stays as it is/pictures stay as they are')}: {told}{more}"
         )
     if as_json:
-        print_json(_as_document(manifest, config))
+        print_json({**_as_document(manifest, config), "left_out": list(ignored)})
         return
     to_last = f" to {manifest.shards[-1].name}" if len(manifest.shards) > 1 else ""
     print_line(f"{counted(len(manifest.shards), 'shard')}, {config.folder / manifest.shards[0].name}{to_last}")
@@ -82,6 +83,8 @@ def result(manifest: Manifest, config: PackConfig, *, ignored: int, as_json: boo
         f"{counted(manifest.num_samples, 'sample')}, {classes}, {human_bytes(manifest.num_bytes)}, digest "
         f"{manifest.digest}"
     )
+    if config.recode is None and manifest.options.get("source") != "fake-imagenet":
+        print_note(f"Bytes were packed as they are, no picture was decoded: wds validate {config.folder} does that")
     print_note(f"Look at one: wds inspect {config.folder / manifest.shards[0].name}")
 
 

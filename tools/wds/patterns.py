@@ -154,7 +154,7 @@ def _expand(patterns: Sequence[str]) -> tuple[list[str], list[str]]:
     shards = expand_patterns(patterns)
     missing = [s for s in shards if not is_url(s) and not is_command(s) and not _is_there(s)]
     if len(missing) == len(shards):
-        raise PatternError(f"{_list(missing)}: no such file")
+        raise PatternError(f"{_list(missing)}: no such file. Check the path")
     return shards, missing
 
 
@@ -177,7 +177,9 @@ def _warn_of_twins(shards: Sequence[str]) -> None:
 def _missing(shards: Sequence[str], *, total: int) -> Exception:
     from wdsloader import DatasetError
 
-    return DatasetError(f"{_list(shards)}: no such file, {len(shards)} of {counted(total, 'shard')}")
+    return DatasetError(
+        f"{_list(shards)}: no such file, {len(shards)} of {counted(total, 'shard')}. Fetch or make them"
+    )
 
 
 def _list(shards: Sequence[str]) -> str:

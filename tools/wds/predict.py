@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from wds.console import AsJson, print_json, print_line, print_note, print_warning
-from wds.text import visible
+from wds.text import counted, visible
 
 if TYPE_CHECKING:
     from resnettrain import Answer, Picture, Unreadable
@@ -74,7 +74,8 @@ def predict(
         num_bad += isinstance(answer, Unreadable)
         num_good += not isinstance(answer, Unreadable)
         _print_answer(answer, as_json=as_json)
-    print_note(f"{num_good} pictures were looked at, {num_bad} could not be read")
+    looked_at = counted(num_good, "picture was looked at/pictures were looked at")
+    print_note(f"{looked_at}, {num_bad} could not be read")
     if not num_good + num_bad:
         print_warning("there was no picture in what was named")
     if (num_bad and on_error == "stop") or not num_good:
@@ -102,7 +103,9 @@ def export(
     if path.exists() and on_exists == "fail":
         raise OutputExistsError(f"{path} exists. Choose another name, or give --on-exists overwrite")
     if dry_run:
-        print_line(f"would write {path}: {trained.identity.model}, {len(trained.names)} classes, as {format}")
+        print_line(
+            f"would write {path}: {trained.identity.model}, {counted(len(trained.names), 'class/classes')}, as {format}"
+        )
         return
     made = export_model(trained, path, format=format, replace=on_exists == "overwrite")
     if as_json:
@@ -135,7 +138,7 @@ def _named(words: Sequence[str]) -> tuple[list[Path], list[Path]]:
                 raise PatternError(f"{name}: this looks at local files. Fetch it first")
             path = Path(name)
             if not path.exists():
-                raise PatternError(f"{name}: no such file")
+                raise PatternError(f"{name}: no such file. Name pictures, folders of them or shards that are there")
             (files if _is_picture(path) else shards).append(path)
     return files, shards
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from wds.console import AsJson, print_json, print_line, print_note
+from wds.text import counted
 
 if TYPE_CHECKING:
     from resnettrain import Judgement
@@ -22,7 +23,11 @@ Html = Annotated[
 ]
 Evals = Annotated[
     list[Path] | None,
-    typer.Option("--eval", metavar="FILE.json", help="What `wds eval --per-class --json` wrote: classes go in too."),
+    typer.Option(
+        "--eval",
+        metavar="FILE.json",
+        help="The file of `wds eval RUN --per-class --json > FILE.json`: classes go in too.",
+    ),
 ]
 OnExists = Annotated[
     Literal["fail", "overwrite"], typer.Option("--on-exists", help="Where a file of that name is there already.")
@@ -65,7 +70,7 @@ def print_verdict(judged: Sequence[Judgement | dict[str, Any]]) -> None:
 
 
 def _in_words(run: dict[str, Any]) -> str:
-    words = [run["outcome"], f"{run['samples']} samples"]
+    words = [run["outcome"], counted(run["samples"], "sample")]
     for name, key in (("training top-1", "train_top1"), ("validation top-1", "val_top1")):
         words += [f"{name} {run[key]:.4f}"] if run[key] is not None else []
     return ", ".join(words)

@@ -119,7 +119,7 @@ class _Task:
                 return
             with pack_view.packing(config, total=len(plan), quiet=self.as_json) as on_shard:
                 manifest = pack(source, plan, config=config, on_shard=on_shard)
-        pack_view.result(manifest, config, ignored=0, as_json=self.as_json)
+        pack_view.result(manifest, config, ignored=(), as_json=self.as_json)
         num_before = sum(shard.num_samples for shard in source.shards)
         print_note(
             f"{manifest.num_samples} of {counted(num_before, 'sample')} of {counted(len(source.shards), 'shard')}"

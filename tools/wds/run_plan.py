@@ -42,7 +42,7 @@ def run_plan(
             reason = f"{plan}: no such plan. wds make-shards --plan-only writes one"
             raise typer.BadParameter(reason) from None
         # Finished: the manifest has taken the plan's place.
-        pack_view.result(shardkit.read_manifest(config.manifest_path), config, ignored=0, as_json=as_json)
+        pack_view.result(shardkit.read_manifest(config.manifest_path), config, ignored=(), as_json=as_json)
         return
     source = shardkit.reopen_source(written.recipe)
     config = written.config(plan.parent, jobs=jobs, transform=transform_named(written.transform))
@@ -55,7 +55,7 @@ def run_plan(
     if manifest is None:
         _print_part(slice_of_it, written, folder=plan.parent, as_json=as_json)
     else:
-        pack_view.result(manifest, config, ignored=getattr(source, "ignored", 0), as_json=as_json)
+        pack_view.result(manifest, config, ignored=getattr(source, "ignored", ()), as_json=as_json)
 
 
 def _print_part(part: Slice, plan: WrittenPlan, *, folder: Path, as_json: bool) -> None:

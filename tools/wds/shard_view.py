@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from wds.checks import origin_words
 from wds.console import human_bytes, print_line
 from wds.screen import Column, Screen, table
 from wds.text import counted
@@ -99,7 +100,7 @@ def finding_lines(findings: Sequence[Finding], *, screen: Screen, num_shards: in
         within = f" in {len(shards)} of {num_shards} shards" if num_shards > 1 else ""
         times = f"{len(found):,} times" if len(found) > 1 else "once"
         lines = [f"{severity:7} {rule}  {times}{within}. {RULES[rule].effect}"]
-        lines += [f"  {_where(f, screen, named=num_shards > 1)}{f.message}" for f in found[:_LISTED]]
+        lines += [f"  {_where(f, screen, named=num_shards > 1)}{f.message}{origin_words(f)}" for f in found[:_LISTED]]
         more = f"and {len(found) - _LISTED:,} more. " if len(found) > _LISTED else ""
         lines.append(f"  {more}What to do: {found[0].remedy}.")
         groups.append((severity, lines))

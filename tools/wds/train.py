@@ -252,8 +252,10 @@ def _print_result(result: TrainResult) -> None:
             f"on {counted(result.val.count, 'sample')}"
         )
     if result.skipped:
-        causes = ", ".join(f"{count} {cause}" for cause, count in result.skipped.items())
-        print_line(f"skipped: {counted(sum(result.skipped.values()), 'sample')} could not be delivered: {causes}")
+        from wdsloader import causes_in_words
+
+        num_skipped = counted(sum(result.skipped.values()), "sample")
+        print_line(f"skipped: {num_skipped} could not be delivered: {causes_in_words(result.skipped)}")
     if result.checkpoint is not None:
         print_line(f"checkpoint: {result.checkpoint}")
 

@@ -55,13 +55,14 @@ def test_a_very_long_name_gives_a_key_that_fits_ustar(tmp_path: Path) -> None:
     assert len(open_folder(tmp_path).sample(0).key) < 90
 
 
-def test_other_files_hidden_ones_and_pictures_in_no_class_are_counted_as_ignored(tmp_path: Path) -> None:
+def test_other_files_hidden_ones_and_pictures_in_no_class_are_named_as_ignored(tmp_path: Path) -> None:
     image_folder(tmp_path)
     for name in ("n01/notes.txt", "n01/.hidden.jpg", "n01/._n01_0.JPEG", ".DS_Store", "README.jpg"):
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / ".git").mkdir()
     source = open_folder(tmp_path)
-    assert (len(source), source.ignored, source.classes) == (15, 4, ("n01", "n02", "n03"))
+    assert (len(source), source.classes) == (15, ("n01", "n02", "n03"))
+    assert source.ignored == ("README.jpg", "n01/._n01_0.JPEG", "n01/.hidden.jpg", "n01/notes.txt")
 
 
 def test_pictures_at_any_depth_belong_to_the_class(tmp_path: Path) -> None:

@@ -32,10 +32,10 @@ class TestTrain:
         assert source.content_sizes(2) == (len(jpeg_bytes(100)), 1)
         assert sorted(path.name for path in tmp_path.iterdir()) == before
 
-    def test_other_members_of_a_class_tar_are_counted_as_ignored(self, tmp_path: Path) -> None:
+    def test_other_members_of_a_class_tar_are_named_as_ignored(self, tmp_path: Path) -> None:
         inner = write_shard(tmp_path / "c.tar", [(f"{N1}_1.JPEG", jpeg_bytes(1)), ("notes.txt", b"x")]).read_bytes()
         source = open_ilsvrc_train(write_shard(tmp_path / "train.tar", [(f"{N1}.tar", inner)]))
-        assert (len(source), source.ignored) == (1, 1)
+        assert (len(source), source.ignored) == (1, (f"{N1}.tar: notes.txt",))
 
     def test_damaged_and_cut_class_tars_are_all_named(self, tmp_path: Path) -> None:
         whole = class_tar(tmp_path / "c.tar", N1, 2)

@@ -79,7 +79,7 @@ def measure_work(batches: Iterable[Delivered]) -> Work:
         repeated=len(labels) - len(set(labels)),
         kinds=tuple(sorted(kinds)),
         areas=tuple(float(value) for value in np.quantile(areas, _QUANTILES)),
-        ratio=float(np.mean(np.abs(np.log(np.abs(wide) * _WIDTH / (high * _HEIGHT))))),
+        ratio=float(np.mean(np.abs(np.log(_length(wide) * _WIDTH / (_length(high) * _HEIGHT))))),
         flipped=float(np.mean(wide < 0)),
         mean_rgb=tuple(float(value) for value in np.sum(means, axis=0) / max(len(labels), 1)) if means else (),
     )
@@ -137,6 +137,11 @@ def as_nhwc(images: Any) -> Floats:
         return array.astype(np.float64)
     pixels: Floats = (array.astype(np.float64) * np.array(STD) + np.array(MEAN)) * 255
     return pixels
+
+
+def _length(sides: Floats) -> Floats:
+    """Return how long sides are; what is no ruler at all may look as if it had no length, which has no logarithm."""
+    return np.maximum(np.abs(sides), 1e-6)
 
 
 def _shape(array: npt.NDArray[Any]) -> str:

@@ -79,7 +79,11 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """
     if not path.exists():
         raise CheckpointError(f"{path}: there is no such checkpoint.")
-    with path.open("rb") as file:
+    try:
+        file = path.open("rb")
+    except OSError as error:  # a folder, or no right to read it
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror or error}).") from error
+    with file:
         return load_checkpoint(file, path=path)
 
 

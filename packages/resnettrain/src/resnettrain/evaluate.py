@@ -35,6 +35,8 @@ __all__ = ["EvalResult", "Evaluator", "Figures", "evaluate_checkpoint", "require
 # A report of progress costs nothing beside a batch; ten a second are enough for a bar.
 _PROGRESS_S = 0.1
 _NAMED_CAUSES = 3
+# Of what is counted, in lines on what could not be delivered: it has no epochs.
+_NAME = "validation"
 # Of the device's free memory; training wants the rest.
 _CACHE_SHARE = 0.3
 
@@ -105,6 +107,7 @@ class Evaluator:
             device=numerics.device,
             rank=self._ranks.place.rank,
             world_size=self._ranks.world_size,
+            name=_NAME,
         )
         self._keeps = self._is_kept()
         self._kept: list[_Rows] | None = None
@@ -196,12 +199,15 @@ class Evaluator:
         lost = () if account is None else account.lost_shards
         # A shard that is lost to one rank is lost to all: the list is made when the dataset is opened.
         if count != expected or lost:
-            accounts = self._ranks.gather_objects(None if account is None else (str(account), _first_causes(account)))
+            told = None if account is None else (account.in_words(_NAME), _first_causes(account))
+            accounts = self._ranks.gather_objects(told)
             missing = "".join(f" {text}; first {causes}." for text, causes in filter(None, accounts) if causes)
+            mend = " Mend the shards (wds repair)." if missing else ""
             raise self._ranks.agreed(
                 EvaluationError(
-                    f"{self._name}: {count:.0f} samples were counted, the dataset has {expected}. No figure is given."
-                    f"{missing}"
+                    f"{self._name}: {counted(int(count), 'sample was/samples were')} counted, the dataset has "
+                    f"{expected}. No figure is given."
+                    f"{missing}{mend}"
                 )
             )
         return EvalResult(
@@ -255,7 +261,7 @@ def evaluate_checkpoint(
     with open_ranks(place) as ranks:
         start = find_start(checkpoint, run_dir=None, ranks=ranks)
         if start is None:
-            raise CheckpointError(f"{checkpoint}: there is no such checkpoint.")
+            raise CheckpointError(f"{checkpoint}: there is no such checkpoint. Name one, or a run folder.")
         identity, config = start.identity, config_of(start.content)
         overrides = ranks.from_first(overrides)
         if overrides is not None:

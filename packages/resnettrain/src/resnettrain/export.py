@@ -141,7 +141,8 @@ def _onnx(trained: TrainedModel, images: Tensor, *, facts: str) -> tuple[bytes, 
         import onnxscript  # noqa: F401  # torch's exporter needs it
     except ImportError as error:
         raise ConfigError(
-            f"ONNX needs {error.name}, which is not installed. Install it: pip install onnx onnxruntime onnxscript."
+            f"ONNX needs onnx, onnxruntime and onnxscript, and {error.name} is not installed. Install them, or this "
+            "package with its extra 'onnx': pip install '.[onnx]' in the checkout, or what your environment has for it."
         ) from error
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         # Of the exporter's own workings.

@@ -92,7 +92,10 @@ def read_class_report(path: Path) -> ClassReport:
     except OSError as error:
         raise ReportError(f"{path}: cannot be read ({error.strerror}).") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise ReportError(f"{path}: not what `wds eval --per-class --json` writes ({error!r}).") from error
+        raise ReportError(
+            f"{path}: not what `wds eval --per-class --json` writes. Make it: wds eval RUN --urls PATTERN --per-class "
+            "--json > FILE.json"
+        ) from error
     sizes = {len(report.names), len(report.counts), len(report.correct1), len(confusion), *map(len, confusion)}
     if len(sizes) != 1:
         raise ReportError(f"{path}: its lists of classes differ in length: {sorted(sizes)}.")

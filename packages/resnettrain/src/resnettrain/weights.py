@@ -23,6 +23,7 @@ from resnettrain.config import TrainConfig
 from resnettrain.errors import CheckpointError, ConfigError, UnsafeCheckpointError
 from resnettrain.model import build_model
 from resnettrain.state import Identity, config_of, identity_of
+from shardkit import counted
 
 __all__ = ["Taken", "TrainedModel", "load_trained", "read_init", "read_weights", "start_from"]
 
@@ -91,7 +92,7 @@ class Taken:
     def __str__(self) -> str:
         new = f"; new: {', '.join(self.new)}" if self.new else ""
         left = f"; left out: {', '.join(self.left[:_NAMED])}" if self.left else ""
-        return f"{self.count} tensors taken{new}{left}"
+        return f"{counted(self.count, 'tensor')} taken{new}{left}"
 
 
 def read_weights(data: bytes, *, path: Path) -> dict[str, Tensor]:
@@ -141,7 +142,7 @@ def read_init(path: Path) -> bytes:
     Raises: ConfigError: there is none. CheckpointError: the run folder has no good checkpoint.
     """
     if not path.exists():
-        raise ConfigError(f"model.init: {path}: there is no such file.")
+        raise ConfigError(f"model.init: {path}: there is no such file. Name a checkpoint, a run folder or weights.")
     return (find_checkpoint(path)[0] if path.is_dir() else path).read_bytes()
 
 

@@ -42,12 +42,18 @@ def is_command(location: str) -> bool:
 
 
 def local_path(location: str) -> str | None:
-    """Return the path that a location names, a ``file://`` URL too; None for what is elsewhere, or no place."""
+    """Return the path that a location names, a ``file://`` URL too; None for what is elsewhere, or no place.
+
+    Signs that begin a query or a fragment elsewhere are a file's name here. Raises: OSError: a URL of another host.
+    """
     if scheme_of(location) == "file":
         # Imported on use: HTTP and e-mail come with it, a tenth of the time in which a process starts.
         from urllib.request import url2pathname
 
-        return url2pathname(urlsplit(location).path)
+        host, slash, path = location.partition("://")[2].partition("/")
+        if host.lower() not in ("", "localhost"):
+            raise FileNotFoundError(f"{mask_url(location)}: no path of this machine: file:// is followed by a host")
+        return url2pathname(slash + path)
     return None if location == "-" or is_url(location) or is_command(location) else location
 
 

@@ -166,9 +166,12 @@ def _checked(url: str) -> str:
     """Return the URL, or the path that a ``file://`` URL names. Raises: PatternError: it only looks like one."""
     try:
         urlsplit(url)
+        return local_path(url) or url
     except ValueError as error:
         raise PatternError(f"{mask_url(url)}: no URL ({error}). Brackets belong around an IPv6 address") from error
-    return local_path(url) or url
+    except OSError as error:
+        remedy = "Three slashes make one that begins at the root; or write it without file://"
+        raise PatternError(f"{error}. {remedy}") from error
 
 
 def _matches(pattern: str) -> Iterator[str]:
@@ -183,7 +186,8 @@ def _matches(pattern: str) -> Iterator[str]:
     else:
         shards = [shard for folder in found if os.path.basename(folder) != _QUARANTINE for shard in _shards_in(folder)]
     if not shards:
-        raise PatternError(f"{pattern}: no file matches{', and no folder with shards' if found else ''}")
+        what = "no file matches, and no folder with shards" if found else "no file matches"
+        raise PatternError(f"{pattern}: {what}. Check the path")
     yield from shards
 
 

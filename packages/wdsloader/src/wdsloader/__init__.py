@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from wdsloader.account import EpochAccount, Fault, merge_accounts
+from wdsloader.account import EpochAccount, Fault, causes_in_words, merge_accounts
 from wdsloader.bench import (
     Delivery,
     StageTimes,
     Verdict,
     compared_workers,
+    load_average,
     measure_delivery,
     measure_stages,
     verdict_of,
@@ -79,11 +80,13 @@ __all__ = [
     "WorkerError",
     "batch_sheet",
     "cache_config",
+    "causes_in_words",
     "compared_workers",
     "decode_path",
     "default_cache_dir",
     "evaluation_picture",
     "insert_restart_markers",
+    "load_average",
     "mask_url",
     "measure_delivery",
     "measure_stages",

@@ -14,13 +14,22 @@ from typing import Any
 from shardkit import counted
 from wdsloader.errors import ConfigError, SampleError, SkipLimitError
 
-__all__ = ["FILTERED", "LOST_SHARD", "EpochAccount", "Fault", "Tally", "merge_accounts"]
+__all__ = ["FILTERED", "LOST_SHARD", "EpochAccount", "Fault", "Tally", "causes_in_words", "merge_accounts"]
 
 # Kinds that are counted apart from damaged samples.
 FILTERED, LOST_SHARD = "filtered", "shard missing or damaged"
 # So many faults are kept with all their particulars; beyond that the counts go on.
 _KEPT_FAULTS = 1000
 _NAMED_CAUSES = 3
+# Kinds of faults as nouns that can be counted; the others read well behind any number.
+_NOUNS = {
+    "undecodable picture": "undecodable picture",
+    "unreadable": "unreadable sample",
+    "no picture": "sample without a picture/samples without a picture",
+    "no label": "sample without a label/samples without a label",
+    "shard missing or damaged": "of a missing or damaged shard/of missing or damaged shards",
+    "stale index": "sample with a stale index/samples with a stale index",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +63,7 @@ class Fault:
         return f"{self.kind} ({self.rule})" if self.rule else self.kind
 
     def __str__(self) -> str:
-        return str(SampleError(self.shard, self.cause, key=self.key, offset=self.offset))
+        return SampleError(self.shard, self.cause, key=self.key, offset=self.offset).found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +90,18 @@ class EpochAccount:
     faults: tuple[Fault, ...]
 
     def __str__(self) -> str:
+        return self.in_words()
+
+    def in_words(self, name: str | None = None) -> str:
+        """Return the account in one line for people. Args: name: what was counted; None: "epoch 1" for ``epoch=0``."""
         since = f" from position {self.start}" if self.start else ""
-        text = f"epoch {self.epoch}{since}: {counted(self.expected, 'sample')} expected, {self.delivered} delivered"
+        begin = f"{name or f'epoch {self.epoch + 1}'}{since}"
+        text = f"{begin}: {counted(self.expected, 'sample')} expected, {self.delivered} delivered"
         if self.replaced:
-            causes = ", ".join(f"{count} {cause}" for cause, count in self.by_cause.items())
-            text += f", {self.replaced} skipped ({causes}; in {_shards(len(self.by_shard))})"
+            shards = counted(len(self.by_shard), "shard")
+            text += f", {self.replaced} skipped ({causes_in_words(self.by_cause)}; in {shards})"
         if self.lost_shards:
-            text += f", {_shards(len(self.lost_shards))} missing or damaged (first {self.lost_shards[0]})"
+            text += f", {counted(len(self.lost_shards), 'shard')} missing or damaged (first {self.lost_shards[0]})"
         if self.filtered:
             text += f", {self.filtered} filtered out"
         return text + (f", {self.dropped} of the tail dropped" if self.dropped else "")
@@ -187,11 +201,20 @@ class Tally:
             return
         lost = [f"{shard}: missing or damaged" for shard in sorted(self.unknown_shards)]
         first = "; ".join([*map(str, self._faults), *lost][:_NAMED_CAUSES])
-        shards = f" and {_shards(len(lost))} of unknown length" if lost else ""
+        shards = f" and {counted(len(lost), 'shard')} of unknown length" if lost else ""
         raise SkipLimitError(
-            f"{counted(self.replaced, 'sample')}{shards} of epoch {self.epoch} could not be delivered, {words}. "
+            f"{counted(self.replaced, 'sample')}{shards} of epoch {self.epoch + 1} could not be delivered, {words}. "
             f"First: {first}. Mend the shards (`wds validate` names what is wrong) or raise the limit"
         )
+
+
+def causes_in_words(by_cause: Mapping[str, int]) -> str:
+    """Return how many samples were skipped for which cause: ``2 undecodable pictures (WDS040)``."""
+    words = []
+    for cause, count in by_cause.items():
+        kind, bracket, rule = cause.partition(" (")
+        words.append((counted(count, _NOUNS[kind]) if kind in _NOUNS else f"{count} {kind}") + bracket + rule)
+    return ", ".join(words)
 
 
 def merge_accounts(accounts: Iterable[EpochAccount]) -> EpochAccount:
@@ -222,7 +245,3 @@ def merge_accounts(accounts: Iterable[EpochAccount]) -> EpochAccount:
         lost_shards=tuple(sorted({shard for account in ranks for shard in account.lost_shards})),
         faults=tuple(faults[:_KEPT_FAULTS]),
     )
-
-
-def _shards(count: int) -> str:
-    return f"{count} shard{'s' * (count != 1)}"

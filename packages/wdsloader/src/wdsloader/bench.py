@@ -6,6 +6,7 @@ whole batches with the workers asked for. What delivery costs beyond the stages 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -31,6 +32,7 @@ __all__ = [
     "StageTimes",
     "Verdict",
     "compared_workers",
+    "load_average",
     "measure_delivery",
     "measure_stages",
     "verdict_of",
@@ -39,19 +41,31 @@ __all__ = [
 _STAGES = ("read", "decode", "transform")
 # Beyond what the stages explain, this much more is the transport's doing and not chance.
 _TRANSPORT_SHARE = 0.4
+# Decoding waits for nothing: with a lower share of a core, or with more processes for each core of the machine before
+# anything is measured, others are at work.
+_WHOLE_CORE, _QUIET_LOAD = 0.9, 0.25
 # So much faster is no chance either: two measurements of 3 s on a shared machine differ by less.
 _BETTER = 1.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTimes:
-    """Seconds of one process for ``samples`` samples; ``read_bytes``: of their members."""
+    """Seconds of one process for ``samples`` samples; ``read_bytes``: of their members.
+
+    ``decode_cpu_s``: seconds of ``decode_s`` in which a core was at work on it.
+    """
 
     samples: int
     read_bytes: int
     read_s: float
     decode_s: float
+    decode_cpu_s: float
     transform_s: float
+
+    @property
+    def cpu_share(self) -> float:
+        """The share of a core that decoding had, from 0 to 1."""
+        return min(1.0, self.decode_cpu_s / self.decode_s) if self.decode_s else 1.0
 
     @property
     def sample_s(self) -> float:
@@ -79,7 +93,8 @@ class Verdict:
     """The stage that holds the others up, its share of the time, and what to change.
 
     ``num_workers``: how many to try instead, None where it does not lie with them. ``wait_share``: of the time of one
-    that trains at the rate asked about; None where no rate was given.
+    that trains at the rate asked about; None where no rate was given. ``disturbed``: by what other work showed on the
+    machine, so that the figures are not to be trusted; None: by nothing.
     """
 
     bottleneck: str
@@ -87,6 +102,7 @@ class Verdict:
     advice: str
     num_workers: int | None
     wait_share: float | None
+    disturbed: str | None = None
 
 
 def measure_stages(dataset: Dataset | MixedDataset, config: LoaderConfig, *, seconds: float) -> StageTimes:
@@ -97,18 +113,20 @@ def measure_stages(dataset: Dataset | MixedDataset, config: LoaderConfig, *, sec
     plain = replace(config, transform=None, keep=None, on_error="skip", num_epochs=None)
     spent = {"read": 0.0, "decode": 0.0, "transform": 0.0}
     samples = read_bytes = 0
+    decode_cpu_s = 0.0
     out = np.zeros((config.image_size, config.image_size, 3), np.uint8)
     clock, end = time.perf_counter, time.perf_counter() + seconds
     for stored, identity in _taken(dataset, plain, spent=spent, end=end):
-        begin = clock()
+        begin, begin_cpu = clock(), time.thread_time()
         try:
             decode_sample(stored, identity, config=plain, out=out)
-            decoded = clock()
+            decoded, cpu_s = clock(), time.thread_time() - begin_cpu
             if config.transform is not None or config.keep is not None:
                 decode_sample(stored, identity, config=config, out=out)
         except SampleError:
             continue
         spent["decode"] += decoded - begin
+        decode_cpu_s += cpu_s
         # The hooks run with the decoder: what they add is the difference.
         spent["transform"] += max(0.0, clock() - decoded - (decoded - begin)) if _has_hooks(config) else 0.0
         samples += 1
@@ -118,6 +136,7 @@ def measure_stages(dataset: Dataset | MixedDataset, config: LoaderConfig, *, sec
         read_bytes=read_bytes,
         read_s=spent["read"],
         decode_s=spent["decode"],
+        decode_cpu_s=decode_cpu_s,
         transform_s=spent["transform"],
     )
 
@@ -159,20 +178,24 @@ def verdict_of(
     remote: bool,
     rate: float | None = None,
     cores: int | None = None,
+    load: float | None = None,
 ) -> Verdict:
     """Return which stage holds the others up, and what to change.
 
     Whoever follows the advice on workers, and measures again, is not sent back: below a worker a core it may be more of
-    them, above it is fewer, and between a worker a core and none what was measured decides.
+    them, above it is fewer, and between a worker a core and none what was measured decides. Where others were at work,
+    time that no stage explains is theirs and not the transport's.
 
     Args: other: with as many workers as ``compared_workers`` says. rate: samples a second that whoever trains could
-        take. cores: that this process may use; None: as the system says.
+        take. cores: that this process may use; None: as the system says. load: as ``load_average`` was before.
     """
     cores, workers = cores or usable_cores(), delivery.num_workers
     shares = _shares(stages, delivery, at_work=max(1, min(workers, cores)))
     better = other.images_per_s > _BETTER * delivery.images_per_s
     slowest = max(_STAGES, key=lambda stage: shares[stage])
-    moved = workers > 0 and (better or shares["transport"] > max(_TRANSPORT_SHARE, shares[slowest]))
+    disturbed = _disturbance(stages, load=load)
+    unexplained = better or shares["transport"] > max(_TRANSPORT_SHARE, shares[slowest])
+    moved = workers > 0 and unexplained and disturbed is None
     bottleneck = "transport" if moved else slowest
     wait_share = None if rate is None else max(0.0, 1 - delivery.images_per_s / rate)
     if wait_share == 0.0:
@@ -187,8 +210,32 @@ def verdict_of(
             what = "more workers" if wanted > workers else "fewer workers"
             advice = f"{what} (--workers {wanted}): {workers} share {cores} cores; or {advice}"
     return Verdict(
-        bottleneck=bottleneck, share=shares[bottleneck], advice=advice, num_workers=wanted, wait_share=wait_share
+        bottleneck=bottleneck,
+        share=shares[bottleneck],
+        advice=advice,
+        num_workers=wanted,
+        wait_share=wait_share,
+        disturbed=disturbed,
     )
+
+
+def load_average() -> float | None:
+    """Return how many processes of the machine wanted a core during the last minute; None where nobody tells."""
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return None
+
+
+def _disturbance(stages: StageTimes, *, load: float | None) -> str | None:
+    """Return in words what shows that others were at work; None: nothing does."""
+    signs = []
+    # The load is that of the whole machine, whatever this process may use of it.
+    if load is not None and load > _QUIET_LOAD * (os.cpu_count() or 1):
+        signs.append(f"a load of {load:.1f} before it was measured")
+    if stages.cpu_share < _WHOLE_CORE:
+        signs.append(f"decoding had a core for {stages.cpu_share:.0%} of its time")
+    return ", ".join(signs) or None
 
 
 def _shares(stages: StageTimes, delivery: Delivery, *, at_work: int) -> dict[str, float]:

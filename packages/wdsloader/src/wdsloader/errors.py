@@ -20,6 +20,12 @@ __all__ = [
 ]
 
 
+_MEND_OR_SKIP = (
+    'Mend the shard (wds repair), or pass over such samples: on_error="skip" with max_skipped '
+    "(--on-error skip --max-skipped N)"
+)
+
+
 class WdsloaderError(Exception):
     """Base of every error of this package."""
 
@@ -52,7 +58,8 @@ class SampleError(WdsloaderError):
     """One sample that cannot be delivered.
 
     Attributes: shard; key (None where it is not known); offset in bytes from the start of the shard (or None); cause;
-    rule (its id as ``wds validate`` has it, or None); kind: a few words that are the same for all errors of this kind.
+    rule (its id as ``wds validate`` has it, or None); kind: a few words that are the same for all errors of this kind;
+    found: the message without what to do.
     """
 
     def __init__(
@@ -67,7 +74,10 @@ class SampleError(WdsloaderError):
     ) -> None:
         name = "" if key is None else f" '{key}'"
         place = "" if offset is None else f" at byte {offset}"
-        super().__init__(f"{shard}:{name}{place}{':' if name or place else ''} {cause}")
+        found = f"{shard}:{name}{place}{':' if name or place else ''} {cause}"
+        # The cause of a stale index says what to do itself.
+        super().__init__(found if kind == "stale index" else f"{found}. {_MEND_OR_SKIP}")
+        self.found = found
         self.shard = shard
         self.key = key
         self.offset = offset

@@ -15,6 +15,7 @@ from shardkit import (
     ShardkitError,
     ShardReadError,
     build_index,
+    counted,
     index_path_of,
     index_state,
     read_index,
@@ -114,8 +115,8 @@ def say_unsure(shards: Sequence[str]) -> None:
     """
     if shards:
         log.warning(
-            "%s: newer than its index, as are %d shards in all. Sizes agree, and samples are checked as they are read; "
-            "compare the checksums once: wds index",
+            "%s: newer than its index%s. Sizes agree, and samples are checked as they are read; compare the checksums "
+            "once: wds index",
             shards[0],
-            len(shards),
+            f", {counted(len(shards), 'shard')} in all" if len(shards) > 1 else "",
         )

@@ -56,9 +56,8 @@ class Plan:
             raise ConfigError(f"tail='ragged' works with one rank, not {self.world_size}: use 'pad' or 'drop'")
         if self.tail == "drop" and self.num_samples < self.batch_size:
             raise ConfigError(
-                f"tail='drop' leaves no batch: {counted(self.num_samples, 'sample')}, a global batch of "
-                f"{self.batch_size}. "
-                f"Use a batch of at most {self.num_samples} (--batch-size), or tail='pad' in Python"
+                f"no whole batch in {counted(self.num_samples, 'sample')}: a global batch has {self.batch_size}. Use a "
+                f"batch of at most {self.num_samples} (--batch-size); in Python tail='pad' fills it up instead"
             )
 
     @property

@@ -20,6 +20,7 @@ from shardkit import (
     ShardkitError,
     ShardReadError,
     build_index,
+    counted,
     index_from_json,
     index_path_of,
     parse_label,
@@ -316,7 +317,7 @@ def _require_fit(entry: ShardEntry, index: ShardIndex, *, num_bytes: int) -> Non
     if index.num_bytes != num_bytes:
         raise stale(entry.url, f"has {num_bytes} bytes, its index says {index.num_bytes}")
     if index.num_samples != entry.num_samples or entry.checksum not in (None, index.checksum):
-        index_says = f"{index.num_samples} samples and checksum {index.checksum}"
+        index_says = f"{counted(index.num_samples, 'sample')} and checksum {index.checksum}"
         raise stale(entry.url, f"{index_says} in its index, {entry.num_samples} and {entry.checksum} in its manifest")
 
 

@@ -69,6 +69,7 @@ class TorchLoader:
 
     The next ``iter`` goes on with the next epoch, on the same workers. Close it, or use ``with``.
     Args: device: where ``decode="gpu"`` decodes; None: the current CUDA device. "cpu" decodes there, to try it.
+        name: of what is counted, in the line at the end of an epoch; None: "epoch 1" and so on.
     Raises: ConfigError: settings that do not fit each other, the data, the number of ranks or the device.
         DatasetError: unknown sample counts with ``exact``. While it works, also: SkipLimitError: too many samples could
         not be delivered. TransformError: a hook of the user's failed. SampleError, DatasetError, FetchError: under
@@ -83,13 +84,14 @@ class TorchLoader:
         rank: int = 0,
         world_size: int = 1,
         device: torch.device | str | None = None,
+        name: str | None = None,
     ) -> None:
         if config.exact and dataset.counts is None:
             raise DatasetError("exact=True, and no manifest says how many samples the shards have; run `wds index`")
         if config.pin_memory and not torch.cuda.is_available():
             raise ConfigError("pin_memory=True is for a CUDA device, and torch finds none")
         self.dataset, self.config = dataset, config
-        self.rank, self.world_size = rank, world_size
+        self.rank, self.world_size, self._name = rank, world_size, name
         asked = config.num_workers
         self.num_workers = default_workers(world_size=world_size) if asked is None else asked
         self._state = order_of(dataset, config, world_size=world_size)
@@ -253,7 +255,7 @@ class TorchLoader:
         level = logging.WARNING if not clean else logging.INFO if self.config.on_error == "skip" else logging.DEBUG
         # All samples of a lost shard say the same.
         first = "; ".join(list(dict.fromkeys(map(str, account.faults)))[:_NAMED_FAULTS])
-        log.log(level, "%s%s", account, f". First: {first}" if first else "")
+        log.log(level, "%s%s", account.in_words(self._name), f". First: {first}" if first else "")
 
     def _batch(self, part: Part, *, images: Any, position: int) -> Batch:
         return Batch(

@@ -18,6 +18,7 @@ from shardkit.check.rules import Finding, check_scan, find_rule, finding
 from shardkit.check.scan import Expectation, ScanOptions, ShardScan, scan_shard
 from shardkit.errors import IndexFileError
 from shardkit.index.shard_index import ShardIndex, index_path_of, read_index, shard_name
+from shardkit.keys import split_name
 from shardkit.locations import beside
 from shardkit.manifest import Manifest, ShardRecord, readable_manifests_in
 from shardkit.pictures import MAX_PIXELS
@@ -115,6 +116,7 @@ def _check_one(task: tuple[str, Expectation, Membership | None, CheckOptions]) -
     path, expectation, dataset, options = task
     if options.against_manifest:
         expectation = replace(expectation, index=_index_beside(path))
+    index = expectation.index
     try:
         scan = scan_shard(path, expected=expectation, options=options.scan)
         found = check_scan(scan)
@@ -123,11 +125,26 @@ def _check_one(task: tuple[str, Expectation, Membership | None, CheckOptions]) -
         found = [finding("WDS000", path, f"cannot be read: {error.strerror or error}")]
     return ShardReport(
         summarize(scan),
-        tuple(finding for finding in found if finding.rule not in options.ignore),
+        _with_origins([finding for finding in found if finding.rule not in options.ignore], index),
         mark_samples(scan.samples.values()),
         dataset,
         Counter(finding.rule for finding in found if finding.rule in options.ignore),
     )
+
+
+def _with_origins(findings: Sequence[Finding], index: ShardIndex | str | None) -> tuple[Finding, ...]:
+    """Name the file that each finding's sample was packed from, where the index knows it."""
+    if not findings or not isinstance(index, ShardIndex) or not index.origins:
+        return tuple(findings)
+    origins = dict(zip(index.keys, index.origins, strict=True))
+
+    def with_origin(finding: Finding) -> Finding:
+        if finding.member is None:
+            return finding
+        key, _ = split_name(finding.member) or (finding.member, "")
+        return replace(finding, origin=origins.get(key) or None)
+
+    return tuple(map(with_origin, findings))
 
 
 def _index_beside(path: str) -> ShardIndex | str | None:

@@ -109,7 +109,8 @@ def _place(finding: Finding) -> str:
     where = _shown(finding.shard)
     where += "" if finding.member is None else f" '{printable(finding.member)}'"
     where += "" if finding.offset is None else f" at byte {finding.offset}"
-    return f"{where}: {printable(mask_urls(finding.message))}"
+    origin = "" if finding.origin is None else f"; packed from '{printable(finding.origin)}'"
+    return f"{where}: {printable(mask_urls(finding.message))}{origin}"
 
 
 def _charts(whole: ShardSummary, classes: Sequence[str]) -> list[dict[str, object]]:

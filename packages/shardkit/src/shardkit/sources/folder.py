@@ -24,8 +24,8 @@ _MAX_STEM = 64
 class FolderSource:
     """The pictures of an image folder, with their bytes as they are. Make one with :func:`open_folder`.
 
-    ``files``: (path below the folder, label, size in bytes when listed) in packing order. ``ignored``: how many other
-    files lie there.
+    ``files``: (path below the folder, label, size in bytes when listed) in packing order. ``ignored``: the other
+    files that lie there, in the order of their paths.
     """
 
     folder: Path
@@ -36,7 +36,7 @@ class FolderSource:
     split: str
     seed: int
     val_share: float | None
-    ignored: int
+    ignored: tuple[str, ...]
 
     @property
     def num_classes(self) -> int:
@@ -107,11 +107,11 @@ def open_folder(
         raise PackError(f"{folder}: no subfolders. Name a folder with one subfolder a class")
     files: list[tuple[str, int, int]] = []
     # A picture outside of every class has no label.
-    ignored = sum(entry.is_file() and entry.name[0] != "." for entry in folder.iterdir())
+    ignored = [entry.name for entry in folder.iterdir() if entry.is_file() and entry.name[0] != "."]
     for label, name in enumerate(classes):
         found = sorted(_files_below(folder, name))
         pictures = [path for path in found if _is_picture(path)]
-        ignored += len(found) - len(pictures)
+        ignored += [path for path in found if not _is_picture(path)]
         if not pictures:
             raise PackError(
                 f"{folder / name}: a class without a picture. Move it out of there, or put pictures into it"
@@ -131,7 +131,7 @@ def open_folder(
         split=split,
         seed=seed,
         val_share=val_share,
-        ignored=ignored,
+        ignored=tuple(sorted(ignored)),
     )
 
 

@@ -42,7 +42,7 @@ class IlsvrcSource:
     """The pictures of an original archive. Make one with :func:`open_ilsvrc_train` or :func:`open_ilsvrc_val`.
 
     In the order of the archive: ``names``, ``labels``, ``offsets`` and ``sizes`` in bytes. ``order``: in packing order.
-    ``ignored``: how many other members there are. ``tables``: the files that the labels of ``val`` come from.
+    ``ignored``: the other members, each behind its tar. ``tables``: the files that the labels of ``val`` come from.
     """
 
     archive: Path
@@ -55,7 +55,7 @@ class IlsvrcSource:
     shuffled: bool
     split: str
     seed: int
-    ignored: int
+    ignored: tuple[str, ...]
     tables: tuple[Path | None, Path | None] = (None, None)
 
     @property
@@ -187,7 +187,7 @@ class _Listing:
     def __init__(self) -> None:
         self._names = TextColumnBuilder()
         self._labels, self._offsets, self._sizes = array("q"), array("q"), array("q")
-        self._ignored = 0
+        self._ignored: list[str] = []
 
     def add_tar(self, source: FileSource, *, shard: str, label: int) -> None:
         """Take in the pictures of one tar. Raises: ShardReadError: it is damaged, cut, or holds none."""
@@ -195,7 +195,8 @@ class _Listing:
         found = 0
         for member, _ in walk:
             if member.kind != "file" or _PICTURE.fullmatch(member.name) is None:
-                self._ignored += member.kind != "folder"
+                if member.kind != "folder":
+                    self._ignored.append(f"{shard}: {member.name}")
                 continue
             found += 1
             self._names.append(member.name.removeprefix("./"))
@@ -235,7 +236,7 @@ class _Listing:
             shuffled=shuffle,
             split=split,
             seed=seed,
-            ignored=self._ignored,
+            ignored=tuple(self._ignored),
             tables=tables,
         )
 

@@ -362,7 +362,8 @@ def _classes(
         return (), _UNKNOWN_ORDER
     if len(known) < len(shards):
         notes.say(
-            f"{len(shards) - len(known)} of {counted(len(shards), 'shard')} have no manifest: class names are left out"
+            f"{counted(len(shards) - len(known), 'shard has/shards have')} no manifest, of {len(shards)}: class names "
+            "are left out"
         )
         return (), _UNKNOWN_ORDER
     return known[0][1].classes, known[0][1].class_order

@@ -32,7 +32,11 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing wrong or worth knowing. ``member`` is a file name or key, ``offset`` its byte in the shard."""
+    """One thing wrong or worth knowing.
+
+    ``member`` is a file name or key, ``offset`` its byte in the shard. ``origin``: the file that its sample was packed
+    from, where the shard's index says it.
+    """
 
     rule: str
     severity: Severity
@@ -41,6 +45,7 @@ class Finding:
     remedy: str
     member: str | None = None
     offset: int | None = None
+    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
