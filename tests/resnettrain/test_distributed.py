@@ -207,8 +207,9 @@ def test_a_run_goes_on_with_another_number_of_ranks(
         fewer = train(with_overrides(capped, ["schedule.max_updates=7"]), resume=tmp_path / "run")
     assert "a batch is still 16: 1 rank with 16 each" in caplog.text
     assert fewer.samples == 7 * 16
-    (more, _) = run_ranks(trained, resume_config(tmp_path / "run"), tmp_path / "run", world_size=2, folder=tmp_path)
-    assert more.samples == 7 * 16
+    further = with_overrides(resume_config(tmp_path / "run"), ["schedule.max_updates=9"])
+    (more, _) = run_ranks(trained, further, tmp_path / "run", world_size=2, folder=tmp_path)
+    assert more.samples == 9 * 16
     last = with_overrides(resume_config(tmp_path / "run"), [f"schedule.max_samples={12 * 16}"])
     last = replace(last, schedule=replace(last.schedule, max_updates=None))
     run_ranks(trained, last, tmp_path / "run", world_size=2, folder=tmp_path)
