@@ -157,7 +157,7 @@ def test_a_host_that_is_lost_is_done_without_and_taken_back(
             # The cable is cut before its processes die, so that nobody is told.
             ip("-n", hosts[1], "link", "set", "vb", "down")
             kill_host(hosts[1])
-        assert wait_until(lambda: count("on 1 rank;") == 1, timeout_s=120), log.read_text()[-3000:]
+        assert wait_until(lambda: count("on 1 rank,") == 1, timeout_s=120), log.read_text()[-3000:]
         assert "has given no sign of life" in log.read_text() or "is gone" in log.read_text()
         ip("-n", hosts[1], "link", "set", "vb", "up")
         with host(hosts[1], 2, args, cwd=tmp_path):

@@ -77,7 +77,7 @@ def test_a_shard_in_both_sets_is_refused(train_set: PictureSet, tmp_path: Path) 
 
 
 def test_fewer_samples_than_a_batch_are_refused_with_both_numbers(train_set: PictureSet, tmp_path: Path) -> None:
-    with pytest.raises(LoaderConfigError, match=r"101 samples, a global batch of 102"):
+    with pytest.raises(LoaderConfigError, match=r"no whole batch in 101 samples: a global batch has 102"):
         train(tiny_config(train_set, tmp_path / "run", data__batch_size=102))
 
 
