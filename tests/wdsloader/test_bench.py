@@ -49,7 +49,7 @@ def delivery(*, seconds: float, num_workers: int = 2) -> Delivery:
 
 def test_the_stages_are_timed_apart(tmp_path: Path) -> None:
     dataset = open_dataset([str(write_samples(tmp_path / "s.tar", 9, size=(200, 160)))])
-    plain = measure_stages(dataset, CONFIG, seconds=0.2)
+    plain = measure_stages(dataset, CONFIG, seconds=0.5)
     assert plain.samples > 9
     assert plain.read_s > 0
     assert plain.decode_s > 0
@@ -66,25 +66,23 @@ def test_bad_samples_are_passed_over(tmp_path: Path) -> None:
 
 def test_delivery_is_timed_behind_the_first_batch_also_over_many_epochs(tmp_path: Path) -> None:
     dataset = open_dataset([str(write_samples(tmp_path / "s.tar", 5))])
-    measured = measure_delivery(dataset, CONFIG, seconds=0.2)
+    measured = measure_delivery(dataset, CONFIG, seconds=0.5)
     assert measured.samples > 5
-    assert 0.1 < measured.seconds < 5
+    assert measured.seconds >= 0.5
     assert measured.images_per_s == pytest.approx(measured.samples / measured.seconds)
 
 
 def test_rows_that_only_fill_a_batch_count_for_nothing(tmp_path: Path) -> None:
     dataset = open_dataset([str(write_samples(tmp_path / "s.tar", 3))])
     padded = replace(CONFIG, batch_size=64, tail="pad")
-    measured = measure_delivery(dataset, padded, seconds=0.05)
-    # Every batch is an epoch of three samples; 64 such batches take longer than that.
-    assert measured.samples % 64 > 0
-    assert measured.samples % 3 == 0
+    # So short that the second batch is the last; each is an epoch of three samples.
+    assert measure_delivery(dataset, padded, seconds=1e-9).samples == 3
 
 
 def test_shards_without_counts_are_timed_as_they_are_streamed(tmp_path: Path) -> None:
     write_samples(tmp_path / "far/s-0.tar", 7)
     with serve(tmp_path / "far") as server, open_dataset([server.url + "/s-0.tar"], cache_dir=tmp_path) as dataset:
-        measured = measure_stages(dataset, replace(CONFIG, shuffle=True), seconds=0.5)
+        measured = measure_stages(dataset, replace(CONFIG, shuffle=True), seconds=1.0)
     assert measured.samples > 7
     assert measured.read_s > 0
 
