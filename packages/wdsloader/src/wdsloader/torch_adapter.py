@@ -10,19 +10,19 @@ from __future__ import annotations
 import atexit
 import logging
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from wdsloader.account import EpochAccount, Fault, Tally
-from wdsloader.assembly import Assembler, GoodRow, Part, Settle
+from wdsloader.assembly import Assembler, GoodRow, Part, Settle, as_decoded
 from wdsloader.config import LoaderConfig
 from wdsloader.dataset import Dataset
-from wdsloader.decode import Uint8s
 from wdsloader.errors import ConfigError, DatasetError, NoLengthError, WorkerError
 from wdsloader.machine import default_workers
 from wdsloader.mixing import MixedDataset
@@ -96,7 +96,9 @@ class TorchLoader:
         self.num_workers = default_workers(world_size=world_size) if asked is None else asked
         self._state = order_of(dataset, config, world_size=world_size)
         self._plan = self._plan_of(self._state)
-        self._settle = _on_host if config.decode == "cpu" else _device_decoder(config, device)
+        self._settle: Settle = as_decoded if config.decode == "cpu" else _device_decoder(config, device)
+        # On the host by numpy: torch would wake a thread for each core to copy one picture, and they spin for more.
+        self._copy: Callable[[Any], Any] = np.copy if config.decode == "cpu" else torch.clone
         self._workers: Workers | None = None
         self._finalizer: Callable[[], object] | None = None
         self._assembler: Assembler | None = None
@@ -176,7 +178,7 @@ class TorchLoader:
                 task = self._task(plan)
                 self._workers = self._start(task, plan.usable_workers(self.num_workers))
                 find_good = partial(find_good_row, task, settle=self._settle)
-                self._assembler = Assembler(find_good=find_good, copy=torch.clone)
+                self._assembler = Assembler(find_good=find_good, copy=self._copy)
             tally = self._open_tally(epoch, start=start)
             filled = self._workers.take()
             if filled is None:
@@ -209,7 +211,7 @@ class TorchLoader:
         shards_a_rank = -(-len(self.dataset.urls) // self.world_size)
         tally = self._open_tally(epoch, start=0)
         workers = self._workers = self._start(task, min(self.num_workers, shards_a_rank))
-        assembler = Assembler(find_good=_none_before, copy=torch.clone)
+        assembler = Assembler(find_good=_none_before, copy=self._copy)
         while (filled := workers.take()) is not None:
             num_rows = len(filled.parts[0].rows)
             if num_rows and self.config.tail == "pad":
@@ -259,7 +261,7 @@ class TorchLoader:
 
     def _batch(self, part: Part, *, images: Any, position: int) -> Batch:
         return Batch(
-            images=images,
+            images=torch.from_numpy(images) if isinstance(images, np.ndarray) else images,
             labels=torch.from_numpy(part.labels),
             weights=torch.from_numpy(part.weights),
             keys=part.keys,
@@ -278,11 +280,6 @@ class TorchLoader:
         # to be told before multiprocessing waits for them, which it does in an exit handler registered earlier.
         self._finalizer = atexit.register(weakref.finalize(self, workers.close))
         return workers
-
-
-def _on_host(parts: Sequence[Part], memory: Uint8s, *, num_rows: int) -> tuple[Sequence[Part], Tensor]:
-    """Settle as ``as_decoded`` does, with a tensor over the same memory."""
-    return parts, torch.from_numpy(memory[:num_rows])
 
 
 def _device_decoder(config: LoaderConfig, device: torch.device | str | None) -> Settle:
