@@ -178,7 +178,7 @@ def _refusal(url: str, error: Exception) -> RemoteError | None:
     # gcsfs has a plain OSError for a right that is lacking.
     if isinstance(error, PermissionError) or _status_of(error) in (401, 403) or str(error).startswith("Forbidden: "):
         return RemoteError(url, f"access denied ({mask_urls(_line(error))})", status=403)
-    # What fsspec's stores raise for a request that asking again will not mend; the second is for what one never does.
+    # What fsspec's stores raise where asking again mends nothing; NotImplementedError: the store has no such request.
     if isinstance(error, IsADirectoryError | NotImplementedError | ValueError | TypeError) or _is_final(error):
         return RemoteError(url, _in_words(error))
     return None
