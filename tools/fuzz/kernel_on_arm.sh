@@ -36,4 +36,4 @@ libraries="$folder/root/lib/$triple:$folder/root/usr/lib/$triple"
 on_arm() { qemu-aarch64 -E LD_LIBRARY_PATH="$libraries" "$folder/root/usr/bin/$python" "$@"; }
 (cd packages/wdsloader && on_arm setup.py build_ext --inplace -q)
 on_arm -c "import platform; from wdsloader import _crop; print(platform.machine(), _crop.VERSION, _crop.LIBJPEG)"
-on_arm -m pytest -q tests/wdsloader/test_kernel.py
+on_arm -m pytest -q tests/wdsloader/test_kernel.py tests/wdsloader/test_restart_markers.py

@@ -10,6 +10,9 @@ from bench.peers.task import BATCH_SIZE, Delivered, Dtype, Peer, Task
 
 __all__ = ["PEERS"]
 
+_PACKAGES = ("torch", "numpy", "pillow")
+_WITHOUT_KERNEL = (*_PACKAGES, "simplejpeg")
+
 
 def ours(task: Task, *, shards: str = "shards", options: dict[str, Any] | None = None) -> Iterator[Delivered]:
     """Deliver with ``TorchLoader``: uint8 as it comes; float32 as our trainer normalizes for a model on the CPU."""
@@ -60,14 +63,19 @@ def _as_it_is(images: Any) -> Any:
 def _ours(
     name: str, title: str, *, dtype: Dtype = "uint8", way: Callable[[Task], Iterator[Delivered]] = ours, **settings: Any
 ) -> Peer:
-    packages = ("torch", "numpy", "pillow")
-    return Peer(name=name, title=title, dtype=dtype, open=way, packages=packages, **{"rate": 1400, **settings})
+    return Peer(name=name, title=title, dtype=dtype, open=way, **{"packages": _PACKAGES, "rate": 1400, **settings})
 
 
 PEERS = (
     _ours("ours", "wdsloader"),
     _ours("ours-float", "wdsloader, normalized", dtype="float32", rate=900),
-    _ours("ours-no-kernel", "wdsloader without its kernel", without_kernel=True, rate=750),
+    _ours(
+        "ours-no-kernel",
+        "wdsloader without its kernel",
+        without_kernel=True,
+        rate=750,
+        packages=_WITHOUT_KERNEL,
+    ),
     _ours("ours-crop-ready", "wdsloader, crop-ready shards", way=partial(ours, shards="crop-ready"), rate=1550),
     _ours("ours-q90", "wdsloader, shards re-encoded as FFCV does", way=partial(ours, shards="q90/shards"), rate=1700),
     _ours("ours-dct", "wdsloader with DCT scaling", way=partial(ours, options={"dct_scaling": True})),
