@@ -37,6 +37,7 @@ _MAIN: tuple[tuple[str, str, float | None], ...] = (
     ("ours-crop-ready", "ours", 1.12),
     ("ours", "source", 4.8),
     ("ours-no-kernel", "source", 2.8),
+    ("ours-no-kernel", "imagefolder", None),
     ("ours", "imagefolder", 1.6),
     ("ours", "dali", 1.6),
     ("ours", "litdata", 1.6),
