@@ -26,7 +26,9 @@ from wdsloader import (
     open_dataset,
     verdict_of,
 )
+from wdsloader.decode import HAS_KERNEL
 
+DECODE_ADVICE = "pack with --crop-ready or smaller pictures" if HAS_KERNEL else "install the kernel"
 CONFIG = LoaderConfig(batch_size=4, image_size=16, augment=AugmentConfig(), num_workers=0)
 
 
@@ -112,9 +114,9 @@ def verdict(
         (stages(read=8), 2.3, 4, 9.0, True, "read", None, "keep the shards in a local cache (--cache-dir)"),
         (stages(read=8), 2.3, 4, 9.0, False, "read", None, "put the shards on a faster disk"),
         (stages(decode=8), 4.6, 2, 9.0, False, "decode", 4, "more workers (--workers 4)"),
-        (stages(decode=8), 2.3, 4, 9.0, False, "decode", None, "pack smaller pictures"),
+        (stages(decode=8), 2.3, 4, 9.0, False, "decode", None, DECODE_ADVICE),
         (stages(decode=8), 9.1, 0, 2.5, False, "decode", 4, "--workers 4: 400 images/s were measured with it, not 110"),
-        (stages(decode=8), 9.1, 0, 8.9, False, "decode", None, "pack smaller pictures"),
+        (stages(decode=8), 9.1, 0, 8.9, False, "decode", None, DECODE_ADVICE),
         (stages(transform=8), 2.6, 4, 9.0, False, "transform", None, "use a cheaper transform"),
         (stages(decode=5), 5.0, 4, 6.1, False, "transport", None, "take a smaller --image-size or batch"),
         (stages(), 4.0, 2, 2.1, False, "transport", 0, "--workers 0: 476 images/s were measured with it, not 250"),

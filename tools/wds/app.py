@@ -20,6 +20,7 @@ from wds.bench import bench
 from wds.cache import cache_app
 from wds.console import print_error, print_line, setup_logging
 from wds.demo import demo
+from wds.doctor import doctor
 from wds.index import index
 from wds.inspect import inspect
 from wds.lr_find import lr_find
@@ -199,6 +200,7 @@ _mount("predict", predict)
 _mount("export", export)
 _mount("report", report)
 _mount("demo", demo)
+_mount("doctor", doctor)
 app.add_typer(recipes_app, name="recipes")
 app.add_typer(cache_app, name="cache")
 

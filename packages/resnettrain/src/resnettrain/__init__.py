@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from resnettrain.evaluate import EvalResult, Figures, evaluate_checkpoint
     from resnettrain.export import Exported, export_model, export_suffix
     from resnettrain.lr_find import LrPoint, LrRange, find_lr, suggested_lr
+    from resnettrain.machine_checks import MachineCheck, examine_machine
     from resnettrain.metrics import ClassFigures
     from resnettrain.model import build_model, flops_per_image, model_names
     from resnettrain.predict import Answer, Picture, Predictor, Unreadable, pictures_in_files, pictures_in_shards
@@ -105,6 +106,7 @@ __all__ = [
     "LossConfig",
     "LrPoint",
     "LrRange",
+    "MachineCheck",
     "ModelConfig",
     "NonFiniteLossError",
     "OptimConfig",
@@ -138,6 +140,7 @@ __all__ = [
     "config_of",
     "confusion_picture",
     "evaluate_checkpoint",
+    "examine_machine",
     "export_model",
     "export_suffix",
     "find_checkpoint",
@@ -184,6 +187,7 @@ _HEAVY = {
     "Figures": "evaluate",
     "LrPoint": "lr_find",
     "LrRange": "lr_find",
+    "MachineCheck": "machine_checks",
     "Picture": "predict",
     "Predictor": "predict",
     "RunRecord": "report",
@@ -194,6 +198,7 @@ _HEAVY = {
     "config_of": "state",
     "confusion_picture": "confusion",
     "evaluate_checkpoint": "evaluate",
+    "examine_machine": "machine_checks",
     "export_model": "export",
     "export_suffix": "export",
     "find_checkpoint": "checkpoint",

@@ -39,6 +39,7 @@ from wdsloader.errors import (
 )
 from wdsloader.fetch import mask_url
 from wdsloader.hooks import SampleView
+from wdsloader.machine import default_workers, usable_bytes, usable_cores
 from wdsloader.mixing import MixedDataset, mix
 from wdsloader.picture import evaluation_picture
 from wdsloader.samples import SampleStream
@@ -84,6 +85,7 @@ __all__ = [
     "compared_workers",
     "decode_path",
     "default_cache_dir",
+    "default_workers",
     "evaluation_picture",
     "insert_restart_markers",
     "load_average",
@@ -96,6 +98,8 @@ __all__ = [
     "open_dataset",
     "restart_marker_version",
     "source_loader",
+    "usable_bytes",
+    "usable_cores",
     "verdict_of",
 ]
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from wdsloader.config import LoaderConfig
 from wdsloader.dataset import Dataset
+from wdsloader.decode import HAS_KERNEL
 from wdsloader.errors import SampleError
 from wdsloader.machine import usable_cores
 from wdsloader.mixing import MixedDataset
@@ -264,7 +265,11 @@ def _advice(bottleneck: str, *, remote: bool) -> str:
         where = "keep the shards in a local cache (--cache-dir), nearer or" if remote else "put the shards"
         return f"{where} on a faster disk, or pack smaller pictures"
     if bottleneck == "decode":
-        return "pack smaller pictures, or use more cores"
+        if not HAS_KERNEL:
+            return (
+                "install the kernel, which makes it more than twice as fast (`wds doctor` says how), or use more cores"
+            )
+        return "pack with --crop-ready or smaller pictures, or use more cores"
     if bottleneck == "transform":
         return "use a cheaper transform, or more cores"
     return "take a smaller --image-size or batch"
