@@ -257,7 +257,7 @@ def try_without_compiler(session: nox.Session) -> None:
     try:
         install_into(session, python, str(copy / "shardkit"), str(copy / "wdsloader"))
         session.run(python, "-c", KERNEL_IS_ABSENT, "pillow", external=True, log=False)
-        install_into(session, python, f"{copy / 'wdsloader'}[jpeg]")
+        install_into(session, python, str(copy / "shardkit"), f"{copy / 'wdsloader'}[jpeg]")
         session.run(python, "-c", KERNEL_IS_ABSENT, "simplejpeg", external=True, log=False)
     finally:
         del session.env["CC"]

@@ -36,6 +36,15 @@ def test_all_packages_have_one_version() -> None:
     assert len(versions) == 1
 
 
+def test_pip_finds_our_own_packages_with_every_extra_that_one_asks_of_another() -> None:
+    """It takes a place that is given for other extras for the place of another package, and asks the index."""
+    needs = {p: tomllib.loads((ROOT / p / "pyproject.toml").read_text())["project"]["dependencies"] for p in PROJECTS}
+    placed = {re.split(" ?@", line)[0] for line in needs.pop(".") if "{root:uri}" in line}
+    asked = {line for lines in needs.values() for line in lines if re.match("(shardkit|wdsloader|resnettrain)", line)}
+    assert asked
+    assert [line for line in asked if not placed & {line, line.partition("[")[0]}] == []
+
+
 def test_constraints_do_not_name_our_own_packages() -> None:
     lines = (ROOT / "tools" / "constraints.txt").read_text(encoding="utf-8").splitlines()
     names = {re.split("[^a-z0-9-]", line, maxsplit=1)[0] for line in lines if not line.startswith("#")}
