@@ -15,7 +15,7 @@ from wds.eval_view import eval_document, print_eval
 from wds.patterns import expand_existing, without_stdin
 from wds.ranks import launch_ranks, this_rank
 from wds.report import OnExists, require_writable
-from wds.run_settings import settings_in
+from wds.run_settings import found_in
 from wds.run_view import RunView
 from wds.text import masked
 
@@ -54,14 +54,14 @@ def evaluate(
     place = this_rank()
     from resnettrain import resolve_config
 
-    of_run = settings_in(checkpoint)
+    path, of_run = found_in(checkpoint)
     shows_classes = of_run.eval.classes if per_class is None else per_class
     flags = opt.settings_by_flag(given) | {"eval.flip": flip, "eval.classes": shows_classes or confusion is not None}
     settings = resolve_config(base=of_run, flags=flags)
     named = _named([*(urls or []), *(patterns or [])], checkpoint=checkpoint, settings=settings)
     if confusion is not None:
         require_writable(confusion, suffix=".png", replace=on_exists == "overwrite")
-    result = _evaluated(checkpoint, named, settings=settings, place=place, quiet=as_json)
+    result = _evaluated(path, named, settings=settings, place=place, quiet=as_json)
     if not place.is_first:
         return
     shown = result if shows_classes else dataclasses.replace(result, classes=None)

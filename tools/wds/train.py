@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,12 +15,12 @@ from wds.eval_view import eval_document
 from wds.patterns import expand_existing, without_stdin
 from wds.ranks import launch_ranks, this_rank
 from wds.report import print_verdict
-from wds.run_settings import AUTO, settings_to_resume
+from wds.run_settings import found_to_resume
 from wds.run_view import RunView
 from wds.text import counted
 
 if TYPE_CHECKING:
-    from resnettrain import Rank, TrainConfig, TrainResult
+    from resnettrain import Rank, Resume, TrainConfig, TrainResult
 
 __all__ = ["train"]
 
@@ -77,11 +76,11 @@ def train(
     flags["data.pipeline"] = "synthetic" if synthetic else None
     flags["data.urls"] = without_stdin([*(urls or []), *(patterns or [])]) or None
     flags["data.val_urls"] = without_stdin(val_urls or []) or None
-    base = settings_to_resume(resume, run_dir=run_dir)
+    start, base = found_to_resume(resume, run_dir=run_dir)
     settings = resolve_config(recipe_name=recipe, file=config, overrides=overrides or (), flags=flags, base=base)
     if batch_size is not None and settings.data.global_batch_size is not None:
         raise ConfigError("--batch-size: data.global_batch_size is given too, and says what it is. Give one of them")
-    act = _show if dry_run else partial(_run, resume=resume, place=place)
+    act = _show if dry_run else partial(_run, resume=start, place=place)
     act(settings, as_json=as_json)
 
 
@@ -95,7 +94,7 @@ def _show(settings: TrainConfig, *, as_json: bool) -> None:
         print_line(to_toml(settings).rstrip())
 
 
-def _run(settings: TrainConfig, *, resume: Path | None, place: Rank, as_json: bool) -> None:
+def _run(settings: TrainConfig, *, resume: Resume, place: Rank, as_json: bool) -> None:
     """Train, show how it goes, say how it ended, and exit with 128 + signal where a signal ended it."""
     import resnettrain
 
@@ -109,8 +108,7 @@ def _run(settings: TrainConfig, *, resume: Path | None, place: Rank, as_json: bo
     by_source = settings.data.pipeline == "source"
     view = RunView(source_format=by_source and not as_json, quiet=as_json)
     try:
-        start: Path | Literal["auto"] | None = "auto" if resume == AUTO else resume
-        result = resnettrain.train(settings, progress=view, resume=start, place=place)
+        result = resnettrain.train(settings, progress=view, resume=resume, place=place)
     finally:
         view.close()
     if place.is_first:

@@ -74,8 +74,9 @@ if TYPE_CHECKING:
         report_document,
         report_page,
     )
+    from resnettrain.resume import AutoFound, Resume
     from resnettrain.runlog import new_run_dir, read_metrics
-    from resnettrain.state import config_of, resume_config
+    from resnettrain.state import config_of, resume_config, resume_point
     from resnettrain.trainer import TrainResult, train
     from resnettrain.weights import TrainedModel, load_trained
 
@@ -84,6 +85,7 @@ __all__ = [
     "RECIPES",
     "Answer",
     "AugmentConfig",
+    "AutoFound",
     "CheckpointConfig",
     "CheckpointError",
     "CheckpointSaved",
@@ -121,6 +123,7 @@ __all__ = [
     "ReportError",
     "ResnettrainError",
     "ResolutionConfig",
+    "Resume",
     "RunEnded",
     "RunFolderError",
     "RunRecord",
@@ -167,6 +170,7 @@ __all__ = [
     "resolution_at",
     "resolve_config",
     "resume_config",
+    "resume_point",
     "source_line",
     "suggested_lr",
     "to_mapping",
@@ -180,6 +184,7 @@ __all__ = [
 # Names whose modules import torch or the packages below, and where they are.
 _HEAVY = {
     "Answer": "predict",
+    "AutoFound": "resume",
     "ClassFigures": "metrics",
     "ClassReport": "report",
     "EvalResult": "evaluate",
@@ -190,6 +195,7 @@ _HEAVY = {
     "MachineCheck": "machine_checks",
     "Picture": "predict",
     "Predictor": "predict",
+    "Resume": "resume",
     "RunRecord": "report",
     "TrainResult": "trainer",
     "TrainedModel": "weights",
@@ -218,6 +224,7 @@ _HEAVY = {
     "report_document": "report",
     "report_page": "report",
     "resume_config": "state",
+    "resume_point": "state",
     "suggested_lr": "lr_find",
     "train": "trainer",
 }
