@@ -67,13 +67,16 @@ def train(
     Precedence: flag, then --set, then --config, then the recipe; with --resume, the run's own settings in its place.
     """
     given = locals()
-    if not dry_run:
-        launch_ranks(nproc)
-    place = this_rank()
     from resnettrain import ConfigError, resolve_config
 
     flags = opt.settings_by_flag(given)
     flags["data.pipeline"] = "synthetic" if synthetic else None
+    if not dry_run and nproc is not None:
+        if resume is None:
+            # What is wrong with them is told before ranks are started, each of which imports torch.
+            resolve_config(recipe_name=recipe, file=config, overrides=overrides or (), flags=flags)
+        launch_ranks(nproc)
+    place = this_rank()
     flags["data.urls"] = without_stdin([*(urls or []), *(patterns or [])]) or None
     flags["data.val_urls"] = without_stdin(val_urls or []) or None
     start, base = found_to_resume(resume, run_dir=run_dir)
@@ -98,9 +101,8 @@ def _run(settings: TrainConfig, *, resume: Resume, place: Rank, as_json: bool) -
     """Train, show how it goes, say how it ended, and exit with 128 + signal where a signal ended it."""
     import resnettrain
 
-    if not settings.data.urls and settings.data.pipeline != "synthetic":
-        raise resnettrain.ConfigError("no shards are named. Give --urls PATTERN")
     # What can be refused without torch is refused before it is imported.
+    resnettrain.require_runnable(settings, world_size=place.world_size)
     for named in filter(None, (settings.data.urls, settings.data.val_urls)):
         expand_existing(named, on_error=settings.data.on_error)
     if settings.runtime.profile is not None:

@@ -52,6 +52,7 @@ from resnettrain.progress import (
 )
 from resnettrain.rank import Rank
 from resnettrain.recipes import DEFAULT_RECIPE, RECIPES, Published, Recipe, recipe
+from resnettrain.refusals import ExportFormat, require_exporter, require_runnable
 from resnettrain.schedule import Schedule, lr_at, make_schedule, resolution_at
 from resnettrain.settings import from_toml, read_toml, resolve_config, to_mapping, to_toml, with_overrides, with_values
 from resnettrain.verdict import Judgement, verdict
@@ -101,6 +102,7 @@ __all__ = [
     "EvaluationError",
     "Event",
     "ExportError",
+    "ExportFormat",
     "Exported",
     "Figures",
     "Judgement",
@@ -167,6 +169,8 @@ __all__ = [
     "recipe",
     "report_document",
     "report_page",
+    "require_exporter",
+    "require_runnable",
     "resolution_at",
     "resolve_config",
     "resume_config",
