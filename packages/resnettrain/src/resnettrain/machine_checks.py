@@ -20,7 +20,15 @@ from pathlib import Path
 from typing import Literal
 
 from shardkit import FakeImageNet, FakeSource, PackConfig, ShardSize, counted, pack, plan_shards
-from wdsloader import LoaderConfig, decode_path, default_workers, open_dataset, usable_bytes, usable_cores
+from wdsloader import (
+    LoaderConfig,
+    decode_faults,
+    decode_path,
+    default_workers,
+    open_dataset,
+    usable_bytes,
+    usable_cores,
+)
 
 __all__ = ["MachineCheck", "examine_machine"]
 
@@ -38,6 +46,13 @@ _EXTRAS = (
     ("ONNX", "onnxruntime", "onnx onnxruntime onnxscript"),
     ("TensorBoard", "tensorboard", "tensorboard"),
 )
+# libjpeg-dev stands for libjpeg-turbo's headers on Debian and on Ubuntu, which name them differently.
+_BUILD_KERNEL = "Install a C compiler and libjpeg-turbo's headers (apt-get install gcc libjpeg-dev), and wdsloader anew"
+# What is installed to decode with, as a sentence names it, and what to do where it does not load.
+_UNLOADED = {
+    "kernel": ("the kernel", _BUILD_KERNEL),
+    "simplejpeg": ("simplejpeg", "Install simplejpeg anew, or remove it"),
+}
 _GIB = 1 << 30
 _NUM_SAMPLES = 8
 
@@ -55,25 +70,28 @@ class MachineCheck:
     advice: str | None = None
 
 
-def examine_machine(*, driver: Path = Path("/proc/driver/nvidia/version")) -> Iterator[MachineCheck]:
+def examine_machine(
+    *, driver: Path = Path("/proc/driver/nvidia/version"), temp_folder: str | None = None
+) -> Iterator[MachineCheck]:
     """Yield the checks, one after the other; the last ones take seconds: work on every device, a loader's start.
 
-    Args: driver: a file that is there where NVIDIA's driver is.
+    Args: driver: a file that is there where NVIDIA's driver is. temp_folder: the one that was asked for (TMPDIR), which
+        Python passes over in silence where it cannot write to it.
     """
-    for topic, check in _checks(driver):
+    for topic, check in _checks(driver, temp_folder):
         try:
             yield from check()
         except Exception as error:  # noqa: BLE001  # whatever is broken here is what is looked for
             yield MachineCheck(topic=topic, found=f"{type(error).__name__}: {error}", state="bad")
 
 
-def _checks(driver: Path) -> tuple[tuple[str, Callable[[], Iterator[MachineCheck]]], ...]:
+def _checks(driver: Path, temp_folder: str | None) -> tuple[tuple[str, Callable[[], Iterator[MachineCheck]]], ...]:
     return (
         ("packages", _versions),
         ("decoding", _decoding),
         ("cores", _cores),
         ("memory", _memory),
-        ("temporary", _temp_folder),
+        ("temporary", partial(_temp_folder, temp_folder)),
         ("stores", _stores),
         ("extras", _extras),
         ("devices", partial(_devices, driver)),
@@ -95,6 +113,9 @@ def _version(name: str) -> str:
 
 
 def _decoding() -> Iterator[MachineCheck]:
+    for name, fault in decode_faults().items():
+        what, advice = _UNLOADED[name]
+        yield MachineCheck(topic="decoding", found=f"{what} does not load: {fault}", state="bad", advice=advice)
     path = decode_path()
     if path.startswith("kernel"):
         yield MachineCheck(topic="decoding", found=path)
@@ -103,8 +124,7 @@ def _decoding() -> Iterator[MachineCheck]:
         topic="decoding",
         found=f"{path}, without the kernel: the same pixels at less than half the rate",
         state="note",
-        advice="Install a C compiler and libjpeg-turbo's headers (apt-get install gcc libjpeg62-turbo-dev), and "
-        "wdsloader anew",
+        advice=_BUILD_KERNEL,
     )
 
 
@@ -119,11 +139,15 @@ def _memory() -> Iterator[MachineCheck]:
     yield MachineCheck(topic="memory", found=found)
 
 
-def _temp_folder() -> Iterator[MachineCheck]:
+def _temp_folder(wanted: str | None) -> Iterator[MachineCheck]:
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
     found = f"{folder}: {free / _GIB:.1f} GiB free"
-    if free < _GIB:
+    if wanted and os.path.realpath(wanted) != os.path.realpath(folder):
+        found = f"{found}, not {wanted}, which TMPDIR names: it is missing, full or read-only"
+        advice = "Make it, or set TMPDIR to a folder that can be written to"
+        yield MachineCheck(topic="temporary", found=found, state="note", advice=advice)
+    elif free < _GIB:
         advice = "Free some, or set TMPDIR to a folder on a larger disk"
         yield MachineCheck(topic="temporary", found=found, state="note", advice=advice)
     else:
