@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,15 @@ def test_a_driver_whose_devices_torch_does_not_see_is_bad(tmp_path: Path) -> Non
     assert check.state == "bad"
     assert "although there is an NVIDIA driver" in check.found
     assert "built for CUDA" in str(check.advice)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees a device")
+def test_a_device_that_fails_is_named_and_those_behind_it_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    checks = takewhile(lambda check: check.topic != "loader", examine_machine())
+    found = [(check.state, check.found.partition(" ")[0]) for check in checks if check.topic == "devices"]
+    assert found == [("bad", "cuda:0:"), ("bad", "cuda:1:")]
 
 
 @pytest.mark.cuda

@@ -79,10 +79,15 @@ def examine_machine(
         Python passes over in silence where it cannot write to it.
     """
     for topic, check in _checks(driver, temp_folder):
-        try:
-            yield from check()
-        except Exception as error:  # noqa: BLE001  # whatever is broken here is what is looked for
-            yield MachineCheck(topic=topic, found=f"{type(error).__name__}: {error}", state="bad")
+        yield from _alone(topic, check)
+
+
+def _alone(topic: str, check: Callable[[], Iterator[MachineCheck]], *, what: str = "") -> Iterator[MachineCheck]:
+    """Yield what a check finds, and an error of it as what is bad. Args: what: it is about, before the error."""
+    try:
+        yield from check()
+    except Exception as error:  # noqa: BLE001  # whatever is broken here is what is looked for
+        yield MachineCheck(topic=topic, found=f"{what}{type(error).__name__}: {error}", state="bad")
 
 
 def _checks(driver: Path, temp_folder: str | None) -> tuple[tuple[str, Callable[[], Iterator[MachineCheck]]], ...]:
@@ -197,7 +202,7 @@ def _devices(driver: Path) -> Iterator[MachineCheck]:
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     for number in range(count):
-        yield _device(number)
+        yield from _alone("devices", partial(_device, number), what=f"cuda:{number}: ")
     if count > 1:
         has_nccl = torch.distributed.is_available() and torch.distributed.is_nccl_available()
         yield MachineCheck(
@@ -222,14 +227,14 @@ def _no_device(torch_version: str, *, has_driver: bool) -> MachineCheck:
     return MachineCheck(topic="devices", found="no CUDA device: models are trained on the CPU")
 
 
-def _device(number: int) -> MachineCheck:
+def _device(number: int) -> Iterator[MachineCheck]:
     """Multiply on a device, so that it has answered."""
     import torch
 
     properties = torch.cuda.get_device_properties(number)
     ones = torch.ones(256, 256, device=f"cuda:{number}")
     if float((ones @ ones).sum()) != 256**3:
-        raise RuntimeError(f"cuda:{number} ({properties.name}) multiplies wrongly")
+        raise RuntimeError(f"{properties.name} multiplies wrongly")
     free, total = torch.cuda.mem_get_info(number)
     found = (
         f"cuda:{number} {properties.name}, {free / _GIB:.1f} of {total / _GIB:.1f} GiB free, compute capability "
@@ -237,5 +242,6 @@ def _device(number: int) -> MachineCheck:
     )
     if properties.major < 8:
         advice = "Use runtime.precision=fp16"
-        return MachineCheck(topic="devices", found=f"{found}: no bf16", state="note", advice=advice)
-    return MachineCheck(topic="devices", found=found)
+        yield MachineCheck(topic="devices", found=f"{found}: no bf16", state="note", advice=advice)
+    else:
+        yield MachineCheck(topic="devices", found=found)
