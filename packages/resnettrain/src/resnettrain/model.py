@@ -26,14 +26,6 @@ __all__ = [
     "parameter_groups",
     "require_fitting_pictures",
 ]
-    "BlurredConv2d",
-    "build_model",
-    "count_parameters",
-    "flops_per_image",
-    "model_names",
-    "parameter_groups",
-    "require_fitting_pictures",
-]
 
 _TINY = "tiny"
 # These two answer with a tuple while training unless told otherwise.
@@ -147,8 +139,8 @@ def require_fitting_pictures(name: str, *, batch_size: int, image_size: int, tra
             cause = str(error).partition("\n")[0].rstrip(".")
             pictures = f"{counted(batch_size, 'picture')} of {image_size} x {image_size}"
             raise ConfigError(
-                f"model.image_size: '{name}' does not take {pictures} pixels at a time ({cause}). Give it others (--image-size), more at a time (--batch-size), or name "
-                "another model."
+                f"model.image_size: '{name}' does not take {pictures} pixels at a time ({cause}). Give it others "
+                "(--image-size), more at a time (--batch-size), or name another model."
             ) from error
 
 
