@@ -212,9 +212,10 @@ def open_ranks(place: Rank, *, must_leave: Callable[[], bool] = bool) -> Iterato
         watch.publish(f"stopped at once ({type(error).__name__})")
         raise
     finally:
-        watch.close()
+        # While the watch is there: NCCL waits for collectives that a rank that is gone will never join.
         if dist.is_initialized():
             dist.destroy_process_group()
+        watch.close()
 
 
 def _join(place: Rank, *, must_leave: Callable[[], bool]) -> Store:

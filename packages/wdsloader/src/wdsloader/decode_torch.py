@@ -114,6 +114,10 @@ class DeviceDecoder:
 
     def _decode(self, jobs: Sequence[_Job], images: Tensor) -> dict[int, SampleError]:
         """Write the crops of some pictures into their rows; return the errors of those that do not decode, by row."""
+        if self._stream is not None:
+            # nvJPEG writes in a stream of torchvision's own, which waits for none: not for the last group's pictures,
+            # whose memory it is given, while they are still resized.
+            self._stream.synchronize()
         answers = _decoded([job.data for job in jobs], self._device)
         pairs = list(zip(jobs, answers, strict=True))
         taken = [(job, picture) for job, picture in pairs if isinstance(picture, Tensor)]
@@ -192,6 +196,10 @@ def _decoded(data: list[Tensor], device: torch.device) -> list[Tensor | str]:
         raise
     except RuntimeError as error:
         if len(data) == 1:
+            if device.type == "cuda":
+                # What it has begun may still be written, into memory that is free by now. An error of the device
+                # itself, after which nothing works there, is raised here.
+                torch.cuda.synchronize(device)
             return [str(error).partition("\n")[0]]
         half = len(data) // 2
         return _decoded(data[:half], device) + _decoded(data[half:], device)
