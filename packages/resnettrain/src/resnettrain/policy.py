@@ -108,7 +108,7 @@ def _moved(images: Tensor, matrices_n23: Tensor) -> Tensor:
 
 def _matrix(strengths: Tensor, entries: Callable[[Tensor], tuple[Tensor | float, ...]]) -> Tensor:
     flat = strengths.view(-1)
-    # A number is filled in on the device: made a tensor on the host, it would be copied there, and the host wait for it.
+    # A number is filled in on the device: as a tensor of the host it would be copied, and the host wait for that.
     return torch.stack([e if isinstance(e, Tensor) else torch.full_like(flat, e) for e in entries(flat)], dim=1)
 
 
