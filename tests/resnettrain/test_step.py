@@ -15,7 +15,7 @@ from resnettrain.feed import DeviceBatch
 from resnettrain.numerics import Numerics
 from resnettrain.state import TrainState
 from resnettrain.step import TrainStep, make_step
-from tests.helpers.syncs import Syncs, waiting_is_an_error
+from tests.helpers.syncs import Syncs
 
 CLASSES = 4
 EVERYTHING: dict[str, Any] = {
@@ -110,22 +110,6 @@ def test_no_step_reads_a_value_from_the_device_and_a_report_does(precision: str,
         step.guard.check()
         step.window.means()
     assert syncs.found
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-@pytest.mark.parametrize("kind", ["sgd", "lamb"])
-@pytest.mark.parametrize("policy", ["trivial", "rand"])
-def test_no_step_waits_for_a_cuda_device(precision: str, kind: str, policy: str) -> None:
-    flags = {**EVERYTHING, "augment.policy": policy, "optim.kind": kind, "runtime.precision": precision}
-    model = WithNorm().to("cuda", memory_format=torch.channels_last)
-    step = a_step(model, runtime__device="cuda", **flags)
-    batch = a_batch()
-    there = replace(batch, images=batch.images.cuda(), labels=batch.labels.cuda(), weights=batch.weights.cuda())
-    run(step, there, times=2)
-    with waiting_is_an_error():
-        run(step, there, times=6)
-    step.guard.check()
 
 
 @pytest.mark.slow
