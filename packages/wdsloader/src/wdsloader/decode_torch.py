@@ -114,10 +114,6 @@ class DeviceDecoder:
 
     def _decode(self, jobs: Sequence[_Job], images: Tensor) -> dict[int, SampleError]:
         """Write the crops of some pictures into their rows; return the errors of those that do not decode, by row."""
-        if self._stream is not None:
-            # nvJPEG writes in a stream of torchvision's own, which waits for none: not for the last group's pictures,
-            # whose memory it is given, while they are still resized.
-            self._stream.synchronize()
         answers = _decoded([job.data for job in jobs], self._device)
         pairs = list(zip(jobs, answers, strict=True))
         taken = [(job, picture) for job, picture in pairs if isinstance(picture, Tensor)]
@@ -190,6 +186,10 @@ def _decoded(data: list[Tensor], device: torch.device) -> list[Tensor | str]:
 
     A list that holds one bad picture is refused whole: it is halved until the bad one is alone.
     """
+    if device.type == "cuda":
+        # nvJPEG waits for no stream, and is given memory that was let go of on this one: what is queued here may still
+        # read it, as the last group's pictures while they are resized (github.com/pytorch/vision/pull/9606).
+        torch.cuda.current_stream(device).synchronize()
     try:
         pictures: list[Tensor | str] = list(decode_jpeg(data, mode=ImageReadMode.RGB, device=device))
     except torch.OutOfMemoryError:
