@@ -212,7 +212,7 @@ OnError = Annotated[
     str | None,
     typer.Option(
         "--on-error",
-        metavar="stop|skip",
+        metavar="<stop|skip>",
         help="What a sample or shard that cannot be delivered does: stop the run, or be masked and counted.  "
         "Default: stop.",
     ),
@@ -231,7 +231,7 @@ Decode = Annotated[
     str | None,
     typer.Option(
         "--decode",
-        metavar="cpu|gpu",
+        metavar="<cpu|gpu>",
         help="Where JPEGs are decoded: by the workers, or on the CUDA device, for few cores to a GPU.  Default: cpu.",
     ),
 ]
