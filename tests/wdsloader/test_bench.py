@@ -68,7 +68,7 @@ def test_what_a_hook_takes_is_in_transform(tmp_path: Path) -> None:
     hooked = measure_stages(dataset, replace(CONFIG, transform=slow), seconds=0.2)
     assert len(taken_s) == hooked.samples
     assert hooked.transform_s > 0
-    # A decoding that lost its core makes the difference smaller: so the hooks' time is in both together, on a busy machine too.
+    # On a busy machine decoding may lose its core, which makes the difference smaller: both together hold the hooks.
     assert hooked.decode_s + hooked.transform_s > 0.999 * sum(taken_s)
 
 
