@@ -17,17 +17,18 @@ import torch
 from torch import nn
 
 from resnettrain.checkpoint import CheckpointWriter, SaveClock, remove_unfinished
-from resnettrain.config import AugmentConfig, ResolutionConfig, TrainConfig
+from resnettrain.config import TrainConfig
 from resnettrain.distributed import Ranks
 from resnettrain.errors import ConfigError, DataMismatchError
 from resnettrain.evaluate import Evaluator, require_label_range, require_same_classes
-from resnettrain.events import EventWriter, require_tensorboard
+from resnettrain.events import EventWriter
 from resnettrain.feed import Feed, LanesFeed, SourceFeed
 from resnettrain.metrics import Meter
 from resnettrain.model import build_model, count_parameters
 from resnettrain.numerics import Numerics, require_decoder
 from resnettrain.optimizer import apply_settings
 from resnettrain.progress import Progress, RunStarted, silent
+from resnettrain.refusals import require_runnable
 from resnettrain.repeated import OneBatchFeed, SyntheticFeed
 from resnettrain.resume import (
     AUTO,
@@ -88,11 +89,7 @@ def open_run(
     start = find_start(resume, run_dir=config.run_dir, ranks=ranks)
     if start is not None:
         require_resumable(config, start)
-    if not config.data.urls and config.data.pipeline != "synthetic":
-        raise ConfigError("data.urls: no shards are named. Give --urls PATTERN.")
-    _require_heeded(config, ranks=ranks)
-    if config.log.tensorboard:
-        require_tensorboard()
+    require_runnable(config, world_size=ranks.world_size)
     config = fitted_batch(config, start, world_size=ranks.world_size)
     numerics = Numerics.of(config.runtime, local_rank=ranks.place.local_rank)
     require_decoder(config.data.decode, device=numerics.device)
@@ -350,25 +347,3 @@ def _left_out(feed: Feed) -> int | None:
     if feed.dataset_samples is None or feed.epoch_batches is None or feed.epoch_samples is None:
         return None
     return feed.dataset_samples - feed.epoch_samples
-
-
-def _require_heeded(config: TrainConfig, *, ranks: Ranks) -> None:
-    """Refuse settings that the source's own pipeline would pass over in silence."""
-    if config.data.pipeline == "synthetic" and (config.data.urls or config.data.val_urls or config.data.one_batch):
-        raise ConfigError("data.pipeline: made-up pictures take the place of all data: name no shards, or leave it.")
-    if config.data.pipeline != "source":
-        return
-    if not ranks.is_alone:
-        raise ConfigError("data.pipeline: the source's own has one rank. Start one, or set data.pipeline=lanes.")
-    unheeded = {
-        "augment": config.augment != AugmentConfig(),
-        "resolution": config.resolution != ResolutionConfig(),
-        "data.lanes": config.data.lanes is not None,
-        "data.exact": config.data.exact,
-        "data.one_batch": config.data.one_batch,
-        "data.on_error": config.data.on_error != "stop",
-        "data.decode": config.data.decode != "cpu",
-    }
-    names = ", ".join(name for name, said in unheeded.items() if said)
-    if names:
-        raise ConfigError(f"{names}: the source's pipeline has its own way. Leave it, or set data.pipeline=lanes.")
