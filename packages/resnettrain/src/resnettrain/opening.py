@@ -24,7 +24,7 @@ from resnettrain.evaluate import Evaluator, require_label_range, require_same_cl
 from resnettrain.events import EventWriter
 from resnettrain.feed import Feed, LanesFeed, SourceFeed
 from resnettrain.metrics import Meter
-from resnettrain.model import build_model, count_parameters
+from resnettrain.model import build_model, count_parameters, require_fitting_pictures
 from resnettrain.numerics import Numerics, require_decoder
 from resnettrain.optimizer import apply_settings
 from resnettrain.progress import Progress, RunStarted, silent
@@ -42,7 +42,7 @@ from resnettrain.resume import (
 )
 from resnettrain.run import Run
 from resnettrain.runlog import RunLog, new_run_dir
-from resnettrain.schedule import make_schedule
+from resnettrain.schedule import make_schedule, resolutions
 from resnettrain.settings import to_toml
 from resnettrain.state import (
     Identity,
@@ -279,12 +279,26 @@ def _assemble(
     )
 
 
+def _require_fitting_pictures(config: TrainConfig, *, name: str, has_val: bool) -> None:
+    """Raise ConfigError where the model cannot be trained on pictures of these sizes, or evaluated on them."""
+    at_a_time = config.data.batch_size // config.runtime.micro_batches
+    if config.distributed.sync_norm:  # normalizes over all ranks
+        at_a_time = max(2, at_a_time)
+    sizes = resolutions(config)
+    for size in {sizes[0], sizes[-1]}:
+        require_fitting_pictures(name, batch_size=at_a_time, image_size=size, training=True)
+    if has_val:
+        size = config.eval.image_size or config.model.image_size
+        require_fitting_pictures(name, batch_size=1, image_size=size, training=False)
+
+
 def _placed(config: TrainConfig, parts: _Parts, *, fresh: bool) -> nn.Module:
     """Return the model on its device; a run that begins has the weights of `model.init` in it.
 
-    Raises: ConfigError: a way to normalize that the device does not have; no such weights. CheckpointError: of another
-    model.
+    Raises: ConfigError: pictures that it cannot take; a way to normalize that the device does not have; no such
+    weights. CheckpointError: of another model.
     """
+    _require_fitting_pictures(config, name=parts.identity.model, has_val=parts.evaluator is not None)
     model = build_model(
         parts.identity.model,
         num_classes=parts.identity.num_classes,
