@@ -139,6 +139,24 @@ def test_a_known_error_is_one_line_on_stderr() -> None:
     assert (ended.code, ended.stdout, ended.stderr) == (2, "", "Error: none.tar: no such file. Check the path\n")
 
 
+@pytest.mark.parametrize(
+    ("args", "place"),
+    [
+        (("train", "-q"), "wds -q train"),
+        (("recipes", "list", "--verbosity=DEBUG"), "wds --verbosity LEVEL recipes list"),
+    ],
+)
+def test_an_option_of_all_commands_behind_the_name_of_one_is_told_its_place(args: tuple[str, ...], place: str) -> None:
+    ended = invoke(*args)
+    assert ended.code == 2
+    assert f" It goes in front of the command: {place}. See: wds {args[0]}" in ended.stderr
+
+
+def test_an_option_of_no_command_is_told_no_place() -> None:
+    for args in (("train", "--bogus"), ("--bogus",)):
+        assert "in front" not in invoke(*args).stderr
+
+
 def test_a_known_error_shows_its_traceback_on_request(tmp_path: Path) -> None:
     ended = run_wds("inspect", "none.tar", cwd=tmp_path, env={"WDS_DEBUG": "1"})
     assert ended.code == 2

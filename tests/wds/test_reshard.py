@@ -62,6 +62,15 @@ def test_to_split_and_to_merge_again_is_to_merge(shards: list[Path], tmp_path: P
     assert (tmp_path / "one" / "t-000000.tar").read_bytes() == (tmp_path / "again" / "t-000000.tar").read_bytes()
 
 
+def test_a_folder_that_then_has_old_and_new_shards_is_told(shards: list[Path], tmp_path: Path) -> None:
+    folder = shards[0].parent
+    apart = reshard(folder, "--out", tmp_path / "out")
+    assert "means both" not in apart.stderr
+    ended = invoke("reshard", folder, "--out", folder, "--prefix", "new", "--jobs", 1)
+    assert ended.code == 0
+    assert f"as a folder it means both. Name the new ones by their manifest: {folder}/new.manifest.json" in ended.stderr
+
+
 def test_a_size_in_bytes_is_kept_to(shards: list[Path], tmp_path: Path) -> None:
     assert reshard(*shards, "--out", tmp_path / "out", "--shard-size", "10KiB").code == 0
     sizes = [path.stat().st_size for path in (tmp_path / "out").glob("*.tar")]

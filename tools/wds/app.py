@@ -156,10 +156,23 @@ def _wrong_use(error: TyperException) -> Exception:
     # Typer checks values with pydantic, whose word for itself this is.
     message = error.format_message().replace("Value error, ", "", 1)
     stop = "" if message.endswith((".", "?")) else "."
-    words = message + stop + ("" if context is None else f" See: {context.command_path} --help")
+    words = message + stop + _place_of(error) + ("" if context is None else f" See: {context.command_path} --help")
     if claim_error(error, words):
         print_error(words)
     return typer.Exit(error.exit_code)
+
+
+def _place_of(error: TyperException) -> str:
+    """Say where an option goes that is every command's and came behind the command's name."""
+    context, name = getattr(error, "ctx", None), getattr(error, "option_name", None)
+    if context is None or name is None or context.parent is None:
+        return ""
+    shared = next((param for param in context.find_root().command.params if name in param.opts), None)
+    if shared is None:
+        return ""
+    value = "" if getattr(shared, "is_flag", False) else f" {shared.metavar}"
+    _, _, command = context.command_path.partition(" ")
+    return f" It goes in front of the command: wds {name}{value} {command}."
 
 
 def _in_words(error: Exception) -> str:

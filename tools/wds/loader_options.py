@@ -37,13 +37,13 @@ BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Samples in 
 Shuffle = Annotated[bool, typer.Option("--shuffle/--no-shuffle", help="As trained on, or as listed.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the order.")]
 ImageSize = Annotated[int, typer.Option("--image-size", min=8, help="Side of the square picture in pixels.")]
-CacheDir = Annotated[Path | None, typer.Option("--cache-dir", help="Keep fetched shards here.")]
+CacheDir = Annotated[Path | None, typer.Option("--cache-dir", metavar="DIR", help="Keep fetched shards here.")]
 CacheLimit = Annotated[
     str | None,
     typer.Option("--cache-limit", metavar="SIZE", help="Of --cache-dir: a size (200GiB) or a share of the disk (30%)."),
 ]
 OnError = Annotated[
-    str, typer.Option("--on-error", metavar="stop|skip", help="What a sample that cannot be delivered does.")
+    str, typer.Option("--on-error", metavar="<stop|skip>", help="What a sample that cannot be delivered does.")
 ]
 
 

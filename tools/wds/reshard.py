@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -123,6 +124,16 @@ class _Task:
         print_note(
             f"{manifest.num_samples} of {counted(num_before, 'sample')} of {counted(len(source.shards), 'shard')}"
         )
+        self._warn_of_both()
+
+    def _warn_of_both(self) -> None:
+        """Say that the folder now has samples twice, where shards that were read lie in it: a training takes both."""
+        folder = os.path.realpath(self.config.folder)
+        if any(os.path.realpath(os.path.dirname(path)) == folder for path in self.paths):
+            print_warning(
+                f"{self.config.folder} holds shards that were read and those made from them: as a folder it means "
+                f"both. Name the new ones by their manifest: {self.config.manifest_path}"
+            )
 
 
 def _size(text: str | None, *, count: int | None) -> ShardSize | None:

@@ -115,7 +115,9 @@ RecipeName = Annotated[
         "run resumes.",
     ),
 ]
-ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings in TOML, as in a run folder.")]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML, as in a run folder.")
+]
 Set = Annotated[
     list[str] | None,
     typer.Option(
@@ -177,7 +179,7 @@ MaxUpdates = Annotated[int | None, typer.Option("--max-updates", help="Stop afte
 MaxHours = Annotated[
     float | None, typer.Option("--max-hours", help="Save and stop after so many hours; the exit code is 0.")
 ]
-CacheDir = Annotated[Path | None, typer.Option("--cache-dir", help="Keep fetched shards here.")]
+CacheDir = Annotated[Path | None, typer.Option("--cache-dir", metavar="DIR", help="Keep fetched shards here.")]
 CacheLimit = Annotated[
     str | None,
     typer.Option("--cache-limit", metavar="SIZE", help="Of --cache-dir: a size (200GiB) or a share of the disk (30%)."),
@@ -185,7 +187,9 @@ CacheLimit = Annotated[
 AllowCommands = Annotated[
     bool | None, typer.Option("--allow-commands", help="Run what `pipe:COMMAND` names, and read the shard it writes.")
 ]
-RunDir = Annotated[Path | None, typer.Option("--run-dir", show_default="runs/TIME-RECIPE", help="Run folder.")]
+RunDir = Annotated[
+    Path | None, typer.Option("--run-dir", metavar="DIR", show_default="runs/TIME-RECIPE", help="Run folder.")
+]
 Resume = Annotated[
     Path | None,
     typer.Option(
@@ -212,7 +216,7 @@ OnError = Annotated[
     str | None,
     typer.Option(
         "--on-error",
-        metavar="stop|skip",
+        metavar="<stop|skip>",
         help="What a sample or shard that cannot be delivered does: stop the run, or be masked and counted.  "
         "Default: stop.",
     ),
@@ -231,7 +235,7 @@ Decode = Annotated[
     str | None,
     typer.Option(
         "--decode",
-        metavar="cpu|gpu",
+        metavar="<cpu|gpu>",
         help="Where JPEGs are decoded: by the workers, or on the CUDA device, for few cores to a GPU.  Default: cpu.",
     ),
 ]

@@ -54,3 +54,17 @@ def test_what_lies_beside_the_samples_is_counted(tmp_path: Path) -> None:
     members = [("README", b""), *sample_members(1), ("notes", b""), *sample_members(1, first=1)]
     path = write_shard(tmp_path / "a.tar", members)
     assert load_rows(ShardInput(location=str(path), path=path), selection=Selection())[2]["beside"] == 2
+
+
+def test_the_zeros_that_fill_the_last_record_are_no_member(tmp_path: Path) -> None:
+    # Behind the samples the end marker takes two blocks; where they open a record of 20, 19 more of zeros follow.
+    for content_blocks in range(20):
+        members = [*sample_members(1), ("000000.json", b"x" * 512 * content_blocks)]
+        path = write_shard(tmp_path / f"{content_blocks}.tar", members)
+        counts = load_rows(ShardInput(location=str(path), path=path), selection=Selection())[2]
+        assert counts["beside"] == 0, content_blocks
+
+
+def test_a_small_file_behind_the_samples_is_counted(tmp_path: Path) -> None:
+    path = write_shard(tmp_path / "a.tar", [*sample_members(2), (".note", b"")])
+    assert load_rows(ShardInput(location=str(path), path=path), selection=Selection())[2]["beside"] == 1

@@ -321,7 +321,8 @@ def require_label_range(dataset: Dataset, *, num_classes: int) -> None:
     if found.highest >= num_classes:
         raise DataMismatchError(
             f"{found.highest_at} has label {found.highest}: labels {found.lowest}..{found.highest} are outside "
-            f"0..{num_classes - 1}. Set model.num_classes={found.highest + 1}, or mend the labels."
+            f"0..{num_classes - 1}. Name shards of the model's classes, mend the labels, or train a model of more: "
+            f"model.num_classes={found.highest + 1}."
         )
 
 

@@ -24,8 +24,7 @@ from shardkit.tar.reader import ShardFile
 
 __all__ = ["Rows", "ShardInput", "join_rows", "load_rows", "repeated_key"]
 
-# GNU tar fills the last record of 20 blocks with zeros.
-_RECORD_BYTES = 10240
+_BLOCK_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +90,7 @@ def load_rows(shard: ShardInput, *, selection: Selection) -> tuple[ShardInput, R
     Raises: ShardReadError: a damaged shard. OSError.
     """
     index = _index_of(shard)
-    counts = {"beside": _places_beside(index), "halves": 0, "unread": 0}
+    counts = {"beside": _places_beside(index, shard.path), "halves": 0, "unread": 0}
     keep = np.ones(index.num_samples, bool)
     if selection.labels is not None:
         keep &= np.isin(index.labels, np.array(selection.labels, np.int64))
@@ -195,13 +194,16 @@ def _index_of(shard: ShardInput) -> ShardIndex:
         ) from error
 
 
-def _places_beside(index: ShardIndex) -> int:
-    """Count the places in front of, between and behind the samples that hold something else."""
+def _places_beside(index: ShardIndex, path: Path) -> int:
+    """Count the places in front of, between and behind the samples that hold something else. Raises: OSError."""
     ends = index.offsets + index.sizes
     starts = np.concatenate(([0], ends))
-    gaps = np.concatenate((index.offsets, [index.num_bytes])) - starts
-    gaps[-1] = max(gaps[-1] - _RECORD_BYTES, 0)
-    return int((gaps > 0).sum())
+    between = index.offsets - starts[:-1]
+    with open(path, "rb") as file:
+        file.seek(int(starts[-1]))
+        # A block of zeros is the end marker; up to 20 of them follow it, as the packer fills its last record.
+        behind = any(file.read(_BLOCK_BYTES))
+    return int((between > 0).sum()) + behind
 
 
 def _listed(index: ShardIndex, path: Path) -> npt.NDArray[np.bool_]:
