@@ -10,8 +10,8 @@
  *   module.c     the Python module wdsloader._crop; the only file that knows Python
  *
  * No global state. No function here needs the GIL except module.c's. Whatever is out of the ordinary about a picture
- * is KERNEL_OTHER: the caller gives such a picture to Pillow, which takes or refuses it in its own words. So both
- * paths take and refuse the same pictures.
+ * is KERNEL_OTHER: the caller gives such a picture to Pillow, which takes or refuses it in its own words. So the kernel
+ * and Pillow take and refuse the same pictures.
  */
 #ifndef WDSLOADER_KERNEL_H
 #define WDSLOADER_KERNEL_H
