@@ -7,14 +7,11 @@ such pictures needs to know nothing.
 from __future__ import annotations
 
 from shardkit import PictureError
+from wdsloader.decode import HAS_KERNEL
 from wdsloader.errors import ConfigError
 
-try:
+if HAS_KERNEL:
     from wdsloader import _crop
-except ImportError:  # built without a C compiler or libjpeg-turbo's headers
-    _HAS_KERNEL = False
-else:
-    _HAS_KERNEL = True
 
 __all__ = ["insert_restart_markers", "restart_marker_version"]
 
@@ -24,7 +21,7 @@ def restart_marker_version() -> str:
 
     Raises: ConfigError: this build is without the kernel.
     """
-    if not _HAS_KERNEL:
+    if not HAS_KERNEL:
         raise ConfigError(
             "restart markers need wdsloader's crop kernel, which this build is without. "
             "Reinstall wdsloader with a C compiler and the headers of libjpeg-turbo"
