@@ -5,7 +5,7 @@
  *   units.c      decode the units of a scan that a box needs, pass over the rest  (in libjpeg-turbo's place)
  *   resample.c   Pillow's antialiased bilinear filter, row by row                 (no libjpeg)
  *   decode.c     unpack the rows and columns of a box and resample them           (libjpeg-turbo)
- *   failing.h    how libjpeg-turbo fails in decode.c and restarts.c                (libjpeg-turbo)
+ *   failing.h    how libjpeg-turbo fails in decode.c and restarts.c               (libjpeg-turbo)
  *   normalize.c  pixels of 8 bits -> floats                                       (no libjpeg)
  *   restarts.c   write a JPEG again with restart markers, pixels unchanged        (libjpeg-turbo)
  *   module.c     the Python module wdsloader._crop; the only file that knows Python

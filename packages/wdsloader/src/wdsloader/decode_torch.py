@@ -173,7 +173,7 @@ def decoding_device(device: torch.device | str | None) -> torch.device:
     if not torch.cuda.is_available():
         raise _no_device("and torch finds none")
     last = torch.cuda.device_count() - 1
-    if chosen.index is not None and chosen.index > last:
+    if (chosen.index or 0) > last:
         raise _no_device(f"and there is no '{chosen}', the last is 'cuda:{last}'")
     return torch.empty(0, device=chosen).device  # with its number
 
