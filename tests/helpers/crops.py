@@ -1,8 +1,12 @@
-"""Crops by a chosen path of the decoder, for tests that hold the paths against each other."""
+"""Crops by a chosen path of the decoder, for tests that hold the paths against each other; broken paths."""
 
 from __future__ import annotations
 
+import importlib.machinery
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +25,7 @@ __all__ = [
     "insert_or_reason",
     "kernel_crop",
     "share_of",
+    "with_broken_decoders",
     "with_kernel",
 ]
 
@@ -82,3 +87,22 @@ def insert_or_reason(data: bytes) -> bytes | str:
         return insert_restart_markers(data)
     except PictureError as error:
         return str(error)
+
+
+def with_broken_decoders(folder: Path, code: str) -> list[str]:
+    """Return the lines that code prints in a process where the kernel and simplejpeg are there and do not load."""
+    kernel = folder / f"_crop{importlib.machinery.EXTENSION_SUFFIXES[-1]}"
+    kernel.touch()
+    simplejpeg = folder / "simplejpeg.py"
+    simplejpeg.write_text("raise ValueError('numpy.dtype size changed')", encoding="utf-8")
+    finder = f"""
+import importlib.util, sys
+files = {{"wdsloader._crop": {str(kernel)!r}, "simplejpeg": {str(simplejpeg)!r}}}
+class Broken:
+    def find_spec(name, path=None, target=None):
+        return importlib.util.spec_from_file_location(name, files[name]) if name in files else None
+sys.meta_path.insert(0, Broken)
+"""
+    ended = subprocess.run([sys.executable, "-c", finder + code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines()

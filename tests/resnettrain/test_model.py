@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from resnettrain import ConfigError, build_model, flops_per_image, model_names
-from resnettrain.model import BlurredConv2d, count_parameters, parameter_groups
+from resnettrain.model import BlurredConv2d, count_parameters, parameter_groups, require_fitting_pictures
 
 RESNETS = [name for name in model_names() if "resne" in name]
 
@@ -108,3 +108,22 @@ def test_the_cost_of_a_picture_is_that_of_its_products() -> None:
     # 4.089e9 products forward; twice that backward, but for the gradient of the pictures themselves: 0.118e9.
     assert flops_per_image(model, image_size=224) == pytest.approx(2 * (3 * 4.089e9 - 0.118e9), rel=1e-3)
     assert next(model.parameters()).grad is None
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "image_size", "cause"),
+    [
+        ("resnet18", 1, 32, "more than 1 value per channel"),
+        ("inception_v3", 4, 32, "Kernel size"),
+        ("vit_b_16", 4, 160, "Wrong image height"),
+    ],
+)
+def test_pictures_that_a_model_cannot_be_trained_on_are_refused_in_words(
+    name: str, batch_size: int, image_size: int, cause: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"model.image_size: '{name}' does not take {batch_size} .*{cause}"):
+        require_fitting_pictures(name, batch_size=batch_size, image_size=image_size, training=True)
+
+
+def test_a_picture_alone_is_evaluated_although_it_cannot_be_trained_on() -> None:
+    require_fitting_pictures("resnet18", batch_size=1, image_size=32, training=False)

@@ -22,6 +22,20 @@ atexit.register(lambda: print("loaded:", *(name for name in names if name in sys
 from wds.app import main
 main()
 """
+# Runs one command after the other where nothing is installed that is an extra, and says after each whether torch is in.
+REFUSED = """
+import importlib.util, shlex, sys
+real = importlib.util.find_spec
+apart = ("tensorboard", "onnx", "onnxruntime", "onnxscript", "safetensors")
+importlib.util.find_spec = lambda name, package=None: None if name in apart else real(name, package)
+from wds.app import main
+for line in sys.argv[1:]:
+    sys.argv = ["wds", *shlex.split(line)]
+    try:
+        main()
+    except SystemExit as end:
+        print(line, end.code, "torch" in sys.modules, file=sys.stderr)
+"""
 # A command with a bug in it, mounted beside the real ones.
 BUG = """
 from wds.app import app, main
@@ -50,6 +64,31 @@ def test_a_pattern_that_matches_nothing_is_refused_before_torch_is_loaded(tmp_pa
     assert ended.code == 2
     assert "Error: none-*.tar: no file matches" in ended.stderr
     assert "torch" not in ended.stderr.splitlines()[-1]
+
+
+def test_what_is_wrong_with_settings_or_lacks_an_extra_is_refused_before_torch_is_loaded(tmp_path: Path) -> None:
+    shard = write_samples(tmp_path / "s.tar", 2)
+    (tmp_path / "run").mkdir()
+    lines = [
+        "train",
+        f"train {shard} --set optim.lr=abc",
+        f"train {shard} --set optim.lrr=1",
+        f"train {shard} --device tpu",
+        f"train {shard} --synthetic",
+        f"train {shard} --recipe seed --on-error skip",
+        f"train {shard} --tensorboard",
+        f"train {shard} --nproc 2 --set optim.lr=abc",
+        f"train {shard} --resume auto",
+        "train --resume none",
+        f"lr-find {shard} --device tpu",
+        f"predict {shard} --checkpoint run --device tpu",
+        "export run --format onnx",
+        "export run",
+    ]
+    ended = run_script(REFUSED, cwd=tmp_path, args=lines)
+    said = [line for line in ended.stderr.splitlines() if not line.startswith("Error: ")]
+    assert said == [f"{line} 2 False" for line in lines]
+    assert ended.stderr.count("Error: ") == len(lines)
 
 
 def test_the_help_names_every_command_and_the_exit_codes(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_the_sheet_is_a_picture_of_the_augmented_batches_and_replaces_none(tmp_p
     first = invoke(*args)
     assert (first.code, f"wrote {tmp_path}/sheet.png" in first.stderr) == (0, True)
     with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.size == (3 * 36 + 4, 2 * 36 + 4)
+        assert sheet.size == (3 * 154 + 10, 2 * 188 + 34)
         assert len(sheet.convert("RGB").getcolors(100_000) or []) > 50
     again = invoke(*args)
     assert (again.code, f"{tmp_path}/sheet.png" in again.stderr) == (2, True)

@@ -160,7 +160,7 @@ def test_a_list_on_standard_input_is_kept_in_the_settings(train_set: PictureSet)
 
 def test_without_shards_nothing_is_trained() -> None:
     ended = train()
-    assert (ended.code, ended.stderr) == (2, "Error: no shards are named. Give --urls PATTERN\n")
+    assert (ended.code, ended.stderr) == (2, "Error: data.urls: no shards are named. Give --urls PATTERN.\n")
 
 
 @pytest.mark.parametrize("option", ["--urls", "--val-urls"])

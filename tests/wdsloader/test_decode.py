@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,9 +9,11 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
-from shardkit import PictureError
-from tests.helpers.pictures import jpeg_with_bad_exif, turned_jpeg
+from shardkit import PictureError, decode_rgb
+from tests.helpers.crops import with_broken_decoders
+from tests.helpers.pictures import encode, jpeg_with_bad_exif, turned_jpeg
 from tests.helpers.shards import jpeg_bytes
+from wdsloader import decode_faults
 from wdsloader.augment import Crop, centre_crop
 from wdsloader.decode import HAS_KERNEL, HAS_SIMPLEJPEG, Decoder, Uint8s, decode_crop, decode_path
 
@@ -145,6 +148,35 @@ def test_only_pillow_needs_a_pillow_that_knows_jpegs(
             decoded(buffer.getvalue(), Crop(0, 0, 20, 20), size=8, decoder=decoder)
     else:
         decoded(buffer.getvalue(), Crop(0, 0, 20, 20), size=8, decoder=decoder)
+
+
+@pytest.mark.parametrize("crop", [Crop(-2, 0, 9, 9), Crop(0, 80, 9, 9), Crop(120, 120, 4, 4)])
+def test_what_of_a_box_lies_outside_of_the_picture_is_black(crop: Crop, decoder: Decoder) -> None:
+    picture = Image.new("RGB", (160, 160))
+    picture.paste(decode_rgb(jpeg_bytes(4, size=(97, 83))), (10, 10))
+    shifted = Crop(crop.x + 10, crop.y + 10, crop.width, crop.height)
+    expected = decoded(encode(picture, "PNG"), shifted, size=24, decoder="pillow")
+    assert np.array_equal(decoded(jpeg_bytes(4, size=(97, 83)), crop, size=24, decoder=decoder), expected)
+
+
+def test_a_box_that_reaches_outside_of_the_picture_by_rounding_gives_pillows_pixels(decoder: Decoder) -> None:
+    data, crop = jpeg_bytes(4, size=(97, 83)), Crop(96.9, 0, 0.1 + 1e-12, 5)
+    expected = decoded(data, crop, size=24, decoder="pillow")
+    assert np.array_equal(decoded(data, crop, size=24, decoder=decoder), expected)
+
+
+def test_a_kernel_and_a_simplejpeg_that_do_not_load_are_done_without_and_told(tmp_path: Path) -> None:
+    """The one is built for a libjpeg that is gone, say, the other for another numpy, which can raise anything."""
+    tell = "print(*wdsloader.decode_faults().items(), wdsloader.decode_path(), sep='\\n')"
+    kernel, simplejpeg, path = with_broken_decoders(tmp_path, f"import wdsloader; {tell}")
+    assert "'kernel'" in kernel
+    assert "file too short" in kernel
+    assert simplejpeg == "('simplejpeg', 'ValueError: numpy.dtype size changed')"
+    assert path.startswith("pillow ")
+
+
+def test_nothing_is_at_fault_with_what_loads_here_or_is_not_installed() -> None:
+    assert decode_faults() == {}
 
 
 def test_the_path_is_told_with_its_version() -> None:

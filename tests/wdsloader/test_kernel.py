@@ -138,10 +138,22 @@ def test_any_box_of_any_picture_gives_pillows_pixels_to_the_bit(decoder: Decoder
 @settings(max_examples=150)
 @given(jpeg=jpegs(), data=st.data())
 def test_a_picture_cut_at_any_byte_is_refused_by_both(decoder: Decoder, jpeg: bytes, data: st.DataObject) -> None:
-    cut = jpeg[: data.draw(st.integers(0, len(jpeg) - 1))]
+    """At any byte in front of its end marker: of 30,488 that lacked this alone Pillow took 862, whole."""
+    cut = jpeg[: data.draw(st.integers(0, len(jpeg) - len(b"\xff\xd9") - 1))]
     box = data.draw(st.sampled_from(BOXES))
     assert isinstance(crop_or_reason(cut, box, decoder=decoder), str)
     assert isinstance(crop_or_reason(cut, box, decoder="pillow"), str)
+
+
+@by_each_fast_path
+@settings(max_examples=100)
+@given(jpeg=jpegs(), num_lost=st.integers(1, 2))
+def test_a_picture_without_its_end_marker_is_refused_or_whole(decoder: Decoder, jpeg: bytes, num_lost: int) -> None:
+    expected = crop_or_reason(jpeg[:-num_lost], BOXES[1], decoder="pillow")
+    result = crop_or_reason(jpeg[:-num_lost], BOXES[1], decoder=decoder)
+    assert isinstance(result, str) == isinstance(expected, str)
+    if not isinstance(result, str):
+        assert np.array_equal(result, crop_or_reason(jpeg, BOXES[1], decoder="pillow"))
 
 
 @by_each_fast_path

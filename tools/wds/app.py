@@ -21,6 +21,7 @@ from wds.cache import cache_app
 from wds.console import print_error, print_line, setup_logging
 from wds.demo import demo
 from wds.doctor import doctor
+from wds.evaluate import evaluate
 from wds.index import index
 from wds.inspect import inspect
 from wds.lr_find import lr_find
@@ -35,7 +36,7 @@ from wds.report import report
 from wds.reshard import reshard
 from wds.run_plan import run_plan
 from wds.stats import stats
-from wds.train import evaluate, train
+from wds.train import train
 from wds.validate import validate
 
 __all__ = ["app", "main"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ def doctor(as_json: AsJson = False) -> None:
     from resnettrain import examine_machine
 
     checks: list[MachineCheck] = []
-    for check in examine_machine():
+    for check in examine_machine(temp_folder=os.environ.get("TMPDIR")):
         checks.append(check)
         if not as_json:
             _print(check)

@@ -11,7 +11,7 @@ import typer
 
 from wds import loader_options as opt
 from wds.console import AsJson, print_json, print_line, print_note
-from wds.text import masked
+from wds.text import counted, masked
 
 if TYPE_CHECKING:
     from wdsloader import Dataset, EpochAccount, LoaderConfig, SampleView
@@ -54,7 +54,7 @@ def peek(
         account = stream.account
         classes = dataset.classes or ()
         if sheet is not None:
-            _write_sheet(sheet, dataset, config=config, batches=batches)
+            _write_sheet(sheet, dataset, config=config, batches=batches, title=masked(" ".join(patterns)))
     if as_json:
         print_json({"batch_size": batch_size, "samples": [_figures(sample, classes) for sample in samples]})
     else:
@@ -63,7 +63,7 @@ def peek(
     _say_skipped(account)
 
 
-def _write_sheet(path: Path, dataset: Dataset, *, config: LoaderConfig, batches: int) -> None:
+def _write_sheet(path: Path, dataset: Dataset, *, config: LoaderConfig, batches: int, title: str) -> None:
     """Write the first batches as training would have them, cropped and flipped."""
     from shardkit import write_atomically
     from wdsloader import TorchLoader, batch_sheet
@@ -71,9 +71,8 @@ def _write_sheet(path: Path, dataset: Dataset, *, config: LoaderConfig, batches:
     with TorchLoader(dataset, config) as loader:
         shown = list(islice(loader, batches))
         account = loader.account
-    content = batch_sheet(
-        [batch.images.numpy() for batch in shown], weights_N=[batch.weights.numpy() for batch in shown]
-    )
+    title = f"{title}: {counted(len(shown), 'batch/batches')} of {config.batch_size}, seed {config.seed}"
+    content = batch_sheet(shown, title=title, classes=dataset.classes or ())
     write_atomically(path, content, replace=False)
     print_note(f"wrote {path}")
     _say_skipped(account)

@@ -61,9 +61,12 @@ def predict(
 ) -> None:
     """Say what a trained model takes pictures for, likeliest first."""
     files, shards = _named(images)
-    from resnettrain import Predictor, RuntimeConfig, Unreadable, pictures_in_files, pictures_in_shards
+    from resnettrain import RuntimeConfig
 
-    predictor = Predictor(checkpoint, runtime=RuntimeConfig(device=device), average=average)
+    runtime = RuntimeConfig(device=device)
+    from resnettrain import Predictor, Unreadable, pictures_in_files, pictures_in_shards
+
+    predictor = Predictor(checkpoint, runtime=runtime, average=average)
 
     def pictures() -> Iterator[Picture]:
         yield from pictures_in_files(files)
@@ -95,6 +98,9 @@ def export(
 
     Its answers to a batch are compared with the checkpoint's first, and nothing is written where they differ.
     """
+    from resnettrain import require_exporter
+
+    require_exporter(format)
     from resnettrain import export_model, export_suffix, load_trained
     from shardkit import OutputExistsError
 

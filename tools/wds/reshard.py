@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from wds import pack_options as opt
 from wds import pack_view
-from wds import reshard_options as opt
 from wds.checks import LocalPatterns
 from wds.console import JOBS, AsJson, Jobs, print_note, print_warning
-from wds.pack_options import DEFAULT_SHARD_SAMPLES
 from wds.patterns import local_shards
 from wds.recoding import picture_changes
 from wds.text import counted
@@ -28,13 +27,13 @@ __all__ = ["reshard"]
 def reshard(
     patterns: LocalPatterns,
     out: opt.Out,
-    prefix: opt.Prefix = "resharded",
-    shard_size: opt.ShardSizeText = None,
-    count: opt.Count = None,
-    shuffle: opt.Shuffle = False,
-    seed: opt.Seed = 0,
-    split: opt.Split = None,
-    labels: opt.Labels = None,
+    prefix: opt.ReshardPrefix = "resharded",
+    shard_size: opt.ReshardShardSize = None,
+    count: opt.ReshardCount = None,
+    shuffle: opt.ReshardShuffle = False,
+    seed: opt.ReshardSeed = 0,
+    split: opt.ReshardSplit = None,
+    labels: opt.ReshardLabels = None,
     keys: opt.Keys = None,
     drop_keys: opt.DropKeys = None,
     min_bytes: opt.MinBytes = None,
@@ -46,10 +45,10 @@ def reshard(
     drop_unmapped: opt.DropUnmapped = False,
     rekey: opt.Rekey = False,
     max_size: opt.MaxSize = None,
-    quality: opt.Quality = None,
+    quality: opt.ReshardQuality = None,
     crop_ready: opt.CropReady = False,
     on_exists: opt.OnExists = "fail",
-    on_error: opt.OnError = "stop",
+    on_error: opt.ReshardOnError = "stop",
     jobs: Jobs = JOBS,
     dry_run: opt.DryRun = False,
     plan_only: opt.PlanOnly = False,
@@ -134,4 +133,4 @@ def _size(text: str | None, *, count: int | None) -> ShardSize | None:
         if text is not None:
             raise typer.BadParameter("give either --shard-size or --count")
         return None
-    return ShardSize(samples=DEFAULT_SHARD_SAMPLES) if text is None else parse_shard_size(text)
+    return ShardSize(samples=opt.DEFAULT_SHARD_SAMPLES) if text is None else parse_shard_size(text)

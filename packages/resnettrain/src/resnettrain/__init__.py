@@ -52,6 +52,7 @@ from resnettrain.progress import (
 )
 from resnettrain.rank import Rank
 from resnettrain.recipes import DEFAULT_RECIPE, RECIPES, Published, Recipe, recipe
+from resnettrain.refusals import ExportFormat, require_exporter, require_runnable
 from resnettrain.schedule import Schedule, lr_at, make_schedule, resolution_at
 from resnettrain.settings import from_toml, read_toml, resolve_config, to_mapping, to_toml, with_overrides, with_values
 from resnettrain.verdict import Judgement, verdict
@@ -74,8 +75,9 @@ if TYPE_CHECKING:
         report_document,
         report_page,
     )
+    from resnettrain.resume import AutoFound, Resume
     from resnettrain.runlog import new_run_dir, read_metrics
-    from resnettrain.state import config_of, resume_config
+    from resnettrain.state import config_of, resume_config, resume_point
     from resnettrain.trainer import TrainResult, train
     from resnettrain.weights import TrainedModel, load_trained
 
@@ -84,6 +86,7 @@ __all__ = [
     "RECIPES",
     "Answer",
     "AugmentConfig",
+    "AutoFound",
     "CheckpointConfig",
     "CheckpointError",
     "CheckpointSaved",
@@ -99,6 +102,7 @@ __all__ = [
     "EvaluationError",
     "Event",
     "ExportError",
+    "ExportFormat",
     "Exported",
     "Figures",
     "Judgement",
@@ -121,6 +125,7 @@ __all__ = [
     "ReportError",
     "ResnettrainError",
     "ResolutionConfig",
+    "Resume",
     "RunEnded",
     "RunFolderError",
     "RunRecord",
@@ -164,9 +169,12 @@ __all__ = [
     "recipe",
     "report_document",
     "report_page",
+    "require_exporter",
+    "require_runnable",
     "resolution_at",
     "resolve_config",
     "resume_config",
+    "resume_point",
     "source_line",
     "suggested_lr",
     "to_mapping",
@@ -180,6 +188,7 @@ __all__ = [
 # Names whose modules import torch or the packages below, and where they are.
 _HEAVY = {
     "Answer": "predict",
+    "AutoFound": "resume",
     "ClassFigures": "metrics",
     "ClassReport": "report",
     "EvalResult": "evaluate",
@@ -190,6 +199,7 @@ _HEAVY = {
     "MachineCheck": "machine_checks",
     "Picture": "predict",
     "Predictor": "predict",
+    "Resume": "resume",
     "RunRecord": "report",
     "TrainResult": "trainer",
     "TrainedModel": "weights",
@@ -218,6 +228,7 @@ _HEAVY = {
     "report_document": "report",
     "report_page": "report",
     "resume_config": "state",
+    "resume_point": "state",
     "suggested_lr": "lr_find",
     "train": "trainer",
 }

@@ -7,6 +7,7 @@ them is `settings.py`, the named sets of them `recipes.py`. Imports nothing heav
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -143,6 +144,11 @@ class RuntimeConfig:
     profile: int | None = None
 
     def __post_init__(self) -> None:
+        # Others lack float64 or the fused optimizer, which the figures and the guard over the loss rest on.
+        if not re.fullmatch(r"auto|(cpu|cuda)(:\d+)?", self.device):
+            raise ConfigError(
+                f"runtime.device: '{self.device}' is no device for training; use auto, cpu, cuda or cuda:0."
+            )
         if self.threads is not None:
             at_least("runtime.threads", self.threads, low=1)
         at_least("runtime.micro_batches", self.micro_batches, low=1)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from resnettrain.config import TrainConfig
 from resnettrain.distributed import Ranks, open_ranks
 from resnettrain.errors import CheckpointError, DataMismatchError, EvaluationError
-from resnettrain.feed import move_to, require_labels
+from resnettrain.feed import require_labels
 from resnettrain.gpu_augment import Normalizer
 from resnettrain.metrics import ClassFigures, Totals
 from resnettrain.model import build_model
@@ -169,9 +169,7 @@ class Evaluator:
         kept: list[_Rows] = []
         for batch in self._loader:
             require_labels(batch.labels, num_classes=self._num_classes, keys=batch.keys)
-            images, labels, weights = (
-                move_to(part, self._numerics.device) for part in (batch.images, batch.labels, batch.weights)
-            )
+            images, labels, weights = map(self._moved, (batch.images, batch.labels, batch.weights))
             rows = _Rows(images=images, labels=labels, weights=weights, position=batch.position)
             if self._keeps:
                 kept.append(rows)
@@ -181,6 +179,14 @@ class Evaluator:
         if self._keeps and account is not None and not account.replaced and not account.lost_shards:
             self._kept = kept
             self._loader.close()
+
+    def _moved(self, tensor: Tensor) -> Tensor:
+        """Return a tensor on the device; one that is there already as it is."""
+        # From pinned memory the copy goes on in the background; from any other the host waits for it.
+        device = self._numerics.device
+        if device.type == "cuda" and tensor.device.type == "cpu":
+            return tensor.pin_memory().to(device, non_blocking=True)
+        return tensor.to(device)
 
     def _is_kept(self) -> bool:
         """Return whether the pictures may stay on the device."""

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 
-from resnettrain.errors import ConfigError
-
-__all__ = ["EventWriter", "require_tensorboard"]
+__all__ = ["EventWriter"]
 
 # What places a record and is no figure of it.
 _PLACES = {"samples", "batch", "updates"}
-
-
-def require_tensorboard() -> None:
-    """Refuse to write events before a run folder is made. Raises: ConfigError: tensorboard is not installed."""
-    if importlib.util.find_spec("tensorboard") is None:
-        raise ConfigError("log.tensorboard: tensorboard is not installed. Install it: pip install tensorboard.")
 
 
 class EventWriter:

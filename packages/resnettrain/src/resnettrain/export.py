@@ -13,20 +13,19 @@ import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from resnettrain.errors import ConfigError, ExportError
+from resnettrain.errors import ExportError
 from resnettrain.gpu_augment import IMAGENET_MEAN, IMAGENET_STD
 from resnettrain.model import build_model
+from resnettrain.refusals import ExportFormat, require_exporter
 from resnettrain.weights import TrainedModel
 from shardkit import write_atomically
 
-__all__ = ["ExportFormat", "Exported", "export_model", "export_suffix"]
-
-ExportFormat = Literal["safetensors", "torch-export", "onnx"]
+__all__ = ["Exported", "export_model", "export_suffix"]
 
 _KEY = "resnettrain"
 _SUFFIXES: dict[ExportFormat, str] = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
@@ -59,8 +58,7 @@ def export_model(trained: TrainedModel, path: Path, *, format: ExportFormat, rep
     Raises: ExportError: the answers differ, or torch cannot export it; nothing was written. ConfigError: what the
     format needs is not installed. shardkit.OutputExistsError: the file is there.
     """
-    if format not in get_args(ExportFormat):
-        raise ConfigError(f"format: '{format}' is none of {', '.join(get_args(ExportFormat))}.")
+    require_exporter(format)
     model = trained.model.eval()
     images = torch.randn(_BATCH, 3, trained.image_size, trained.image_size, generator=torch.Generator().manual_seed(0))
     facts = json.dumps(_facts(trained))
@@ -97,10 +95,8 @@ def _facts(trained: TrainedModel) -> dict[str, Any]:
 
 
 def _safetensors(trained: TrainedModel, images: Tensor, *, facts: str) -> tuple[bytes, Tensor]:
-    try:
-        from safetensors.torch import load, save
-    except ImportError as error:
-        raise ConfigError("safetensors is not installed. Install it: pip install safetensors.") from error
+    from safetensors.torch import load, save
+
     weights = {name: value.contiguous() for name, value in trained.model.state_dict().items()}
     content = save(weights, metadata={"format": "pt", _KEY: facts})
     again = build_model(
@@ -135,15 +131,9 @@ def _input_name(model: nn.Module) -> str:
 
 
 def _onnx(trained: TrainedModel, images: Tensor, *, facts: str) -> tuple[bytes, Tensor]:
-    try:
-        import onnx
-        import onnxruntime
-        import onnxscript  # noqa: F401  # torch's exporter needs it
-    except ImportError as error:
-        raise ConfigError(
-            f"ONNX needs onnx, onnxruntime and onnxscript, and {error.name} is not installed. Install them, or this "
-            "package with its extra 'onnx': pip install '.[onnx]' in the checkout, or what your environment has for it."
-        ) from error
+    import onnx
+    import onnxruntime
+
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         # Of the exporter's own workings.
         warnings.simplefilter("ignore")

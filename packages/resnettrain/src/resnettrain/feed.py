@@ -23,7 +23,7 @@ from resnettrain.schedule import resolution_at
 from wdsloader import AugmentConfig as CropConfig
 from wdsloader import Batch, Dataset, LoaderConfig, NoLengthError, SourceConfig, TorchLoader, source_loader
 
-__all__ = ["DeviceBatch", "Feed", "LanesFeed", "SourceFeed", "Waiting", "move_to", "require_labels", "unnoted"]
+__all__ = ["DeviceBatch", "Feed", "LanesFeed", "SourceFeed", "Waiting", "require_labels", "unnoted"]
 
 _Item = TypeVar("_Item")
 
@@ -237,11 +237,3 @@ def _epoch_of(position: Mapping[str, Any] | None) -> int:
     # What else is wrong with a position, the loader says.
     epoch = None if position is None else position.get("epoch")
     return epoch if isinstance(epoch, int) else 0
-
-
-def move_to(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on the device; one that is there already as it is."""
-    # From pinned memory the copy goes on in the background; from any other the host waits for it.
-    if device.type == "cuda" and tensor.device.type == "cpu":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)

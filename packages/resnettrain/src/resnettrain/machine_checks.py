@@ -20,7 +20,15 @@ from pathlib import Path
 from typing import Literal
 
 from shardkit import FakeImageNet, FakeSource, PackConfig, ShardSize, counted, pack, plan_shards
-from wdsloader import LoaderConfig, decode_path, default_workers, open_dataset, usable_bytes, usable_cores
+from wdsloader import (
+    LoaderConfig,
+    decode_faults,
+    decode_path,
+    default_workers,
+    open_dataset,
+    usable_bytes,
+    usable_cores,
+)
 
 __all__ = ["MachineCheck", "examine_machine"]
 
@@ -38,6 +46,13 @@ _EXTRAS = (
     ("ONNX", "onnxruntime", "onnx onnxruntime onnxscript"),
     ("TensorBoard", "tensorboard", "tensorboard"),
 )
+# libjpeg-dev stands for libjpeg-turbo's headers on Debian and on Ubuntu, which name them differently.
+_BUILD_KERNEL = "Install a C compiler and libjpeg-turbo's headers (apt-get install gcc libjpeg-dev), and wdsloader anew"
+# What is installed to decode with, as a sentence names it, and what to do where it does not load.
+_UNLOADED = {
+    "kernel": ("the kernel", _BUILD_KERNEL),
+    "simplejpeg": ("simplejpeg", "Install simplejpeg anew, or remove it"),
+}
 _GIB = 1 << 30
 _NUM_SAMPLES = 8
 
@@ -55,25 +70,33 @@ class MachineCheck:
     advice: str | None = None
 
 
-def examine_machine(*, driver: Path = Path("/proc/driver/nvidia/version")) -> Iterator[MachineCheck]:
+def examine_machine(
+    *, driver: Path = Path("/proc/driver/nvidia/version"), temp_folder: str | None = None
+) -> Iterator[MachineCheck]:
     """Yield the checks, one after the other; the last ones take seconds: work on every device, a loader's start.
 
-    Args: driver: a file that is there where NVIDIA's driver is.
+    Args: driver: a file that is there where NVIDIA's driver is. temp_folder: the one that was asked for (TMPDIR), which
+        Python passes over in silence where it cannot write to it.
     """
-    for topic, check in _checks(driver):
-        try:
-            yield from check()
-        except Exception as error:  # noqa: BLE001  # whatever is broken here is what is looked for
-            yield MachineCheck(topic=topic, found=f"{type(error).__name__}: {error}", state="bad")
+    for topic, check in _checks(driver, temp_folder):
+        yield from _alone(topic, check)
 
 
-def _checks(driver: Path) -> tuple[tuple[str, Callable[[], Iterator[MachineCheck]]], ...]:
+def _alone(topic: str, check: Callable[[], Iterator[MachineCheck]], *, what: str = "") -> Iterator[MachineCheck]:
+    """Yield what a check finds, and an error of it as what is bad. Args: what: it is about, before the error."""
+    try:
+        yield from check()
+    except Exception as error:  # noqa: BLE001  # whatever is broken here is what is looked for
+        yield MachineCheck(topic=topic, found=f"{what}{type(error).__name__}: {error}", state="bad")
+
+
+def _checks(driver: Path, temp_folder: str | None) -> tuple[tuple[str, Callable[[], Iterator[MachineCheck]]], ...]:
     return (
         ("packages", _versions),
         ("decoding", _decoding),
         ("cores", _cores),
         ("memory", _memory),
-        ("temporary", _temp_folder),
+        ("temporary", partial(_temp_folder, temp_folder)),
         ("stores", _stores),
         ("extras", _extras),
         ("devices", partial(_devices, driver)),
@@ -95,6 +118,9 @@ def _version(name: str) -> str:
 
 
 def _decoding() -> Iterator[MachineCheck]:
+    for name, fault in decode_faults().items():
+        what, advice = _UNLOADED[name]
+        yield MachineCheck(topic="decoding", found=f"{what} does not load: {fault}", state="bad", advice=advice)
     path = decode_path()
     if path.startswith("kernel"):
         yield MachineCheck(topic="decoding", found=path)
@@ -103,8 +129,7 @@ def _decoding() -> Iterator[MachineCheck]:
         topic="decoding",
         found=f"{path}, without the kernel: the same pixels at less than half the rate",
         state="note",
-        advice="Install a C compiler and libjpeg-turbo's headers (apt-get install gcc libjpeg62-turbo-dev), and "
-        "wdsloader anew",
+        advice=_BUILD_KERNEL,
     )
 
 
@@ -119,11 +144,15 @@ def _memory() -> Iterator[MachineCheck]:
     yield MachineCheck(topic="memory", found=found)
 
 
-def _temp_folder() -> Iterator[MachineCheck]:
+def _temp_folder(wanted: str | None) -> Iterator[MachineCheck]:
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
     found = f"{folder}: {free / _GIB:.1f} GiB free"
-    if free < _GIB:
+    if wanted and os.path.realpath(wanted) != os.path.realpath(folder):
+        found = f"{found}, not {wanted}, which TMPDIR names: it is missing, full or read-only"
+        advice = "Make it, or set TMPDIR to a folder that can be written to"
+        yield MachineCheck(topic="temporary", found=found, state="note", advice=advice)
+    elif free < _GIB:
         advice = "Free some, or set TMPDIR to a folder on a larger disk"
         yield MachineCheck(topic="temporary", found=found, state="note", advice=advice)
     else:
@@ -173,7 +202,7 @@ def _devices(driver: Path) -> Iterator[MachineCheck]:
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     for number in range(count):
-        yield _device(number)
+        yield from _alone("devices", partial(_device, number), what=f"cuda:{number}: ")
     if count > 1:
         has_nccl = torch.distributed.is_available() and torch.distributed.is_nccl_available()
         yield MachineCheck(
@@ -198,14 +227,14 @@ def _no_device(torch_version: str, *, has_driver: bool) -> MachineCheck:
     return MachineCheck(topic="devices", found="no CUDA device: models are trained on the CPU")
 
 
-def _device(number: int) -> MachineCheck:
+def _device(number: int) -> Iterator[MachineCheck]:
     """Multiply on a device, so that it has answered."""
     import torch
 
     properties = torch.cuda.get_device_properties(number)
     ones = torch.ones(256, 256, device=f"cuda:{number}")
     if float((ones @ ones).sum()) != 256**3:
-        raise RuntimeError(f"cuda:{number} ({properties.name}) multiplies wrongly")
+        raise RuntimeError(f"{properties.name} multiplies wrongly")
     free, total = torch.cuda.mem_get_info(number)
     found = (
         f"cuda:{number} {properties.name}, {free / _GIB:.1f} of {total / _GIB:.1f} GiB free, compute capability "
@@ -213,5 +242,6 @@ def _device(number: int) -> MachineCheck:
     )
     if properties.major < 8:
         advice = "Use runtime.precision=fp16"
-        return MachineCheck(topic="devices", found=f"{found}: no bf16", state="note", advice=advice)
-    return MachineCheck(topic="devices", found=found)
+        yield MachineCheck(topic="devices", found=f"{found}: no bf16", state="note", advice=advice)
+    else:
+        yield MachineCheck(topic="devices", found=found)

@@ -15,8 +15,17 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision.models.resnet import BasicBlock, ResNet
 
 from resnettrain.errors import ConfigError
+from shardkit import counted
 
-__all__ = ["BlurredConv2d", "build_model", "count_parameters", "flops_per_image", "model_names", "parameter_groups"]
+__all__ = [
+    "BlurredConv2d",
+    "build_model",
+    "count_parameters",
+    "flops_per_image",
+    "model_names",
+    "parameter_groups",
+    "require_fitting_pictures",
+]
 
 _TINY = "tiny"
 # These two answer with a tuple while training unless told otherwise.
@@ -115,6 +124,24 @@ def flops_per_image(model: nn.Module, *, image_size: int) -> int:
     with counter:
         shape_only(torch.zeros(2, 3, image_size, image_size, device="meta")).sum().backward()
     return int(counter.get_total_flops()) // 2
+
+
+def require_fitting_pictures(name: str, *, batch_size: int, image_size: int, training: bool) -> None:
+    """Refuse pictures that a model cannot take, or in training too few to normalize over; shapes tell it without data.
+
+    Raises: ConfigError: naming what torch or the model says of them.
+    """
+    with torch.device("meta"), torch.no_grad():
+        model = build_model(name, num_classes=2, seed=0).train(training)
+        try:
+            model(torch.zeros(batch_size, 3, image_size, image_size))
+        except (AssertionError, RuntimeError, ValueError) as error:
+            cause = str(error).partition("\n")[0].rstrip(".")
+            pictures = f"{counted(batch_size, 'picture')} of {image_size} x {image_size}"
+            raise ConfigError(
+                f"model.image_size: '{name}' does not take {pictures} pixels at a time ({cause}). Give it others "
+                "(--image-size), more at a time (--batch-size), or name another model."
+            ) from error
 
 
 def _fresh(name: str, *, num_classes: int, zero_init_residual: bool) -> nn.Module:

@@ -104,8 +104,7 @@ def _device(name: str, *, local_rank: int) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         device = None
-    # Others lack float64 or the fused optimizer, which the figures and the guard over the loss rest on.
-    if device is None or device.type not in {"cpu", "cuda"}:
+    if device is None:
         raise ConfigError(f"runtime.device: '{name}' is no device for training; use auto, cpu, cuda or cuda:0.")
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         raise ConfigError(f"runtime.device: '{name}' is not here; {torch.cuda.device_count()} CUDA devices are found.")

@@ -17,17 +17,18 @@ import torch
 from torch import nn
 
 from resnettrain.checkpoint import CheckpointWriter, SaveClock, remove_unfinished
-from resnettrain.config import AugmentConfig, ResolutionConfig, TrainConfig
+from resnettrain.config import TrainConfig
 from resnettrain.distributed import Ranks
 from resnettrain.errors import ConfigError, DataMismatchError
 from resnettrain.evaluate import Evaluator, require_label_range, require_same_classes
-from resnettrain.events import EventWriter, require_tensorboard
+from resnettrain.events import EventWriter
 from resnettrain.feed import Feed, LanesFeed, SourceFeed
 from resnettrain.metrics import Meter
-from resnettrain.model import build_model, count_parameters
+from resnettrain.model import build_model, count_parameters, require_fitting_pictures
 from resnettrain.numerics import Numerics, require_decoder
 from resnettrain.optimizer import apply_settings
 from resnettrain.progress import Progress, RunStarted, silent
+from resnettrain.refusals import require_runnable
 from resnettrain.repeated import OneBatchFeed, SyntheticFeed
 from resnettrain.resume import (
     AUTO,
@@ -41,7 +42,7 @@ from resnettrain.resume import (
 )
 from resnettrain.run import Run
 from resnettrain.runlog import RunLog, new_run_dir
-from resnettrain.schedule import make_schedule
+from resnettrain.schedule import make_schedule, resolutions
 from resnettrain.settings import to_toml
 from resnettrain.state import (
     Identity,
@@ -88,11 +89,7 @@ def open_run(
     start = find_start(resume, run_dir=config.run_dir, ranks=ranks)
     if start is not None:
         require_resumable(config, start)
-    if not config.data.urls and config.data.pipeline != "synthetic":
-        raise ConfigError("data.urls: no shards are named. Give --urls PATTERN.")
-    _require_heeded(config, ranks=ranks)
-    if config.log.tensorboard:
-        require_tensorboard()
+    require_runnable(config, world_size=ranks.world_size)
     config = fitted_batch(config, start, world_size=ranks.world_size)
     numerics = Numerics.of(config.runtime, local_rank=ranks.place.local_rank)
     require_decoder(config.data.decode, device=numerics.device)
@@ -282,12 +279,26 @@ def _assemble(
     )
 
 
+def _require_fitting_pictures(config: TrainConfig, *, name: str, has_val: bool) -> None:
+    """Raise ConfigError where the model cannot be trained on pictures of these sizes, or evaluated on them."""
+    at_a_time = config.data.batch_size // config.runtime.micro_batches
+    if config.distributed.sync_norm:  # normalizes over all ranks
+        at_a_time = max(2, at_a_time)
+    sizes = resolutions(config)
+    for size in {sizes[0], sizes[-1]}:
+        require_fitting_pictures(name, batch_size=at_a_time, image_size=size, training=True)
+    if has_val:
+        size = config.eval.image_size or config.model.image_size
+        require_fitting_pictures(name, batch_size=1, image_size=size, training=False)
+
+
 def _placed(config: TrainConfig, parts: _Parts, *, fresh: bool) -> nn.Module:
     """Return the model on its device; a run that begins has the weights of `model.init` in it.
 
-    Raises: ConfigError: a way to normalize that the device does not have; no such weights. CheckpointError: of another
-    model.
+    Raises: ConfigError: pictures that it cannot take; a way to normalize that the device does not have; no such
+    weights. CheckpointError: of another model.
     """
+    _require_fitting_pictures(config, name=parts.identity.model, has_val=parts.evaluator is not None)
     model = build_model(
         parts.identity.model,
         num_classes=parts.identity.num_classes,
@@ -350,25 +361,3 @@ def _left_out(feed: Feed) -> int | None:
     if feed.dataset_samples is None or feed.epoch_batches is None or feed.epoch_samples is None:
         return None
     return feed.dataset_samples - feed.epoch_samples
-
-
-def _require_heeded(config: TrainConfig, *, ranks: Ranks) -> None:
-    """Refuse settings that the source's own pipeline would pass over in silence."""
-    if config.data.pipeline == "synthetic" and (config.data.urls or config.data.val_urls or config.data.one_batch):
-        raise ConfigError("data.pipeline: made-up pictures take the place of all data: name no shards, or leave it.")
-    if config.data.pipeline != "source":
-        return
-    if not ranks.is_alone:
-        raise ConfigError("data.pipeline: the source's own has one rank. Start one, or set data.pipeline=lanes.")
-    unheeded = {
-        "augment": config.augment != AugmentConfig(),
-        "resolution": config.resolution != ResolutionConfig(),
-        "data.lanes": config.data.lanes is not None,
-        "data.exact": config.data.exact,
-        "data.one_batch": config.data.one_batch,
-        "data.on_error": config.data.on_error != "stop",
-        "data.decode": config.data.decode != "cpu",
-    }
-    names = ", ".join(name for name, said in unheeded.items() if said)
-    if names:
-        raise ConfigError(f"{names}: the source's pipeline has its own way. Leave it, or set data.pipeline=lanes.")

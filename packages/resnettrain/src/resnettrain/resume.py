@@ -21,6 +21,7 @@ from shardkit import counted
 
 __all__ = [
     "AUTO",
+    "AutoFound",
     "Resume",
     "Start",
     "find_start",
@@ -33,7 +34,16 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 AUTO: Literal["auto"] = "auto"
-Resume = Path | Literal["auto"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AutoFound:
+    """What AUTO has found before the run is opened, by `resume_point`; else it is as AUTO."""
+
+    path: Path
+
+
+Resume = Path | AutoFound | Literal["auto"] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +68,7 @@ class Start:
 def find_start(resume: Resume, *, run_dir: Path | None, ranks: Ranks) -> Start | None:
     """Return the checkpoint to go on from, the same on all ranks; None to begin afresh.
 
-    Args: resume: a file, a run folder, or AUTO: the newest in `run_dir`, if there is one.
+    Args: resume: a file, a run folder, what AUTO has found, or AUTO: the newest in `run_dir`, if there is one.
     Raises: CheckpointError: nothing there, damaged, or unsafe. ConfigError: AUTO without a run folder.
     """
     found = _find(resume, run_dir=run_dir) if ranks.is_first else None
@@ -76,6 +86,8 @@ def find_start(resume: Resume, *, run_dir: Path | None, ranks: Ranks) -> Start |
 def _find(resume: Resume, *, run_dir: Path | None) -> tuple[Path, dict[str, Any]] | None:
     if resume is None:
         return None
+    if isinstance(resume, AutoFound):
+        return find_checkpoint(resume.path)
     if resume != AUTO:
         return find_checkpoint(resume)
     if run_dir is None:
@@ -147,7 +159,7 @@ def require_left(config: TrainConfig, start: Start, *, resume: Resume) -> None:
         reason = f"has all of its epochs already: schedule.epochs (--epochs) is {schedule.epochs}. To go on give more."
     else:
         return
-    if resume != AUTO:
+    if resume != AUTO and not isinstance(resume, AutoFound):
         raise ConfigError(f"{start.path}: the run {reason}")
     log.warning("%s: the run %s", start.path, reason)
 

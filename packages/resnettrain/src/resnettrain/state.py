@@ -40,6 +40,7 @@ __all__ = [
     "pack_content",
     "pack_ranks",
     "resume_config",
+    "resume_point",
     "unpack_content",
     "unpack_ranks",
 ]
@@ -243,6 +244,15 @@ def resume_config(path: Path) -> TrainConfig:
 
     Raises: CheckpointError: nothing there, damaged, unsafe, or of another program.
     """
+    return resume_point(path)[1]
+
+
+def resume_point(path: Path) -> tuple[Path, TrainConfig]:
+    """Return a checkpoint file, or a run folder's newest good one, and the settings of its run.
+
+    To go on from that very file is to look for it once, and to tell of a damaged one once.
+    Raises: CheckpointError: nothing there, damaged, unsafe, or of another program.
+    """
     found, content = find_checkpoint(path)
     identity_of(content, path=found)
-    return config_of(content)
+    return found, config_of(content)

@@ -85,8 +85,8 @@ def train(
     """Train a model as the settings say, or go on where a checkpoint stands.
 
     Args: resume: a checkpoint file, a run folder, or "auto": the newest checkpoint in `config.run_dir`, if there is
-    one.  place: of several ranks, which this process is; each calls this, and the first one's settings hold for all.
-    That one alone writes and tells.
+    one; `AutoFound` names it, where it was looked for before.  place: of several ranks, which this process is; each
+    calls this, and the first one's settings hold for all. That one alone writes and tells.
     Raises: ConfigError, DataMismatchError, CheckpointError, RunFolderError, EvaluationError: refused before the first
     step. NonFiniteLossError: the loss became NaN or infinite. CheckpointError: one could not be written.
     OutOfMemoryError. PeerError: another rank failed. And wdsloader's errors.

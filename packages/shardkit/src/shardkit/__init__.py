@@ -79,7 +79,7 @@ from shardkit.repair.repair import RepairConfig, RepairReport, carry_manifests, 
 from shardkit.seeded import Key, seeded_permutation, seeded_words
 from shardkit.shardspec import expand_braces, expand_patterns
 from shardkit.show.class_names import class_names, num_classes_of
-from shardkit.show.contact_sheet import contact_sheet
+from shardkit.show.contact_sheet import contact_sheet, tile_sheet
 from shardkit.show.lettering import Font, fonts_here, legible
 from shardkit.show.report import html_report
 from shardkit.show.summary import Extent, ShardSummary, combined
@@ -275,6 +275,7 @@ __all__ = [
     "split_name",
     "sync_folder",
     "table_writer",
+    "tile_sheet",
     "tiles_of",
     "to_rgb",
     "wids_json",

@@ -25,7 +25,7 @@ from wdsloader.config import AugmentConfig, LoaderConfig
 from wdsloader.config_cache import CacheConfig, cache_config
 from wdsloader.crop_ready import insert_restart_markers, restart_marker_version
 from wdsloader.dataset import Dataset, LabelRange, open_dataset
-from wdsloader.decode import decode_path
+from wdsloader.decode import decode_faults, decode_path
 from wdsloader.errors import (
     ConfigError,
     DatasetError,
@@ -83,6 +83,7 @@ __all__ = [
     "cache_config",
     "causes_in_words",
     "compared_workers",
+    "decode_faults",
     "decode_path",
     "default_cache_dir",
     "default_workers",

@@ -7,7 +7,7 @@ such pictures needs to know nothing.
 from __future__ import annotations
 
 from shardkit import PictureError
-from wdsloader.decode import HAS_KERNEL
+from wdsloader.decode import HAS_KERNEL, decode_faults
 from wdsloader.errors import ConfigError
 
 if HAS_KERNEL:
@@ -19,11 +19,13 @@ __all__ = ["insert_restart_markers", "restart_marker_version"]
 def restart_marker_version() -> str:
     """Return what inserts the markers here, with the versions that decide the bytes.
 
-    Raises: ConfigError: this build is without the kernel.
+    Raises: ConfigError: this build is without the kernel, or it does not load.
     """
     if not HAS_KERNEL:
+        fault = decode_faults().get("kernel")
+        lacking = "this build is without" if fault is None else f"does not load ({fault})"
         raise ConfigError(
-            "restart markers need wdsloader's crop kernel, which this build is without. "
+            f"restart markers need wdsloader's crop kernel, which {lacking}. "
             "Reinstall wdsloader with a C compiler and the headers of libjpeg-turbo"
         )
     return f"kernel {_crop.VERSION} ({_crop.LIBJPEG})"

@@ -21,20 +21,31 @@ from PIL import Image
 from shardkit import MAX_PIXELS, baseline_size, load, open_picture, to_rgb
 from wdsloader.augment import Crop
 
+_kernel_error: Exception | None = None
+_simplejpeg_error: Exception | None = None
 try:
-    from wdsloader import _crop
-except ImportError:  # built without a C compiler or libjpeg-turbo's headers
-    HAS_KERNEL = False
+    import wdsloader._crop as _crop  # noqa: PLR0402  # tells one that is not there from one that does not load
+except ImportError as error:  # built without a C compiler or libjpeg-turbo's headers; or for a libjpeg that is gone
+    HAS_KERNEL, _kernel_error = False, error
 else:
     HAS_KERNEL = True
 try:
     import simplejpeg
-except ImportError:  # there are no wheels of it for some systems
-    HAS_SIMPLEJPEG = False
+except Exception as error:  # noqa: BLE001  # no wheels for some systems; one for another numpy raises any error
+    HAS_SIMPLEJPEG, _simplejpeg_error = False, error
 else:
     HAS_SIMPLEJPEG = True
 
-__all__ = ["HAS_KERNEL", "HAS_SIMPLEJPEG", "ChooseCrop", "Decoder", "Uint8s", "decode_crop", "decode_path"]
+__all__ = [
+    "HAS_KERNEL",
+    "HAS_SIMPLEJPEG",
+    "ChooseCrop",
+    "Decoder",
+    "Uint8s",
+    "decode_crop",
+    "decode_faults",
+    "decode_path",
+]
 
 Uint8s = npt.NDArray[np.uint8]
 # (width, height) of the picture -> the box.
@@ -72,9 +83,9 @@ def decode_crop(
         size = baseline_size(data)
         if size is not None and size[0] * size[1] <= max_pixels:
             crop = choose(*size)
-            pixels = _unpacked(data)
+            left, top, right, bottom = _outline(crop)
+            pixels = _unpacked(data) if left >= 0 and top >= 0 and right <= size[0] and bottom <= size[1] else None
             if pixels is not None:
-                left, top, right, bottom = _outline(crop)
                 _resize(Image.fromarray(pixels[top:bottom, left:right]), crop, out=out)
                 return
     opened = open_picture(data, max_pixels=max_pixels)
@@ -89,6 +100,16 @@ def decode_path() -> str:
     if HAS_SIMPLEJPEG:
         return f"simplejpeg {simplejpeg.__version__}, pillow {PIL.__version__}"
     return f"pillow {PIL.__version__}"
+
+
+def decode_faults() -> dict[str, str]:
+    """Return what is installed to decode with and does not load, "kernel" or "simplejpeg", and why; {}: nothing."""
+    tried = (("kernel", "wdsloader._crop", _kernel_error), ("simplejpeg", "simplejpeg", _simplejpeg_error))
+    return {
+        name: f"{type(error).__name__}: {error}"
+        for name, module, error in tried
+        if error is not None and not (isinstance(error, ModuleNotFoundError) and error.name == module)
+    }
 
 
 def _unpacked(data: bytes) -> Uint8s | None:

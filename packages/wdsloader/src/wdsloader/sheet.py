@@ -1,39 +1,50 @@
-"""The pictures of batches as one picture: a row of tiles for each batch, or several where batches are long."""
+"""The pictures of batches as one picture: rows of tiles, each with its key and its class; a batch begins a new row.
+
+Owns which tile stands where; shardkit draws them.
+"""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
+
+from shardkit import Tile, tile_sheet
+
+if TYPE_CHECKING:
+    from wdsloader.torch_adapter import Batch
 
 __all__ = ["batch_sheet"]
 
-_GAP_PX = 4
 _COLUMNS = 16
-_PAPER, _MASKED = 250, 236
+# What a key and the name of a class take up; smaller pictures are enlarged.
+_MIN_SIDE_PX = 144
 
 
-def batch_sheet(
-    batches_NHWC: Sequence[npt.NDArray[np.uint8]], *, weights_N: Sequence[npt.NDArray[np.float32]]
-) -> bytes:
+def batch_sheet(batches: Sequence[Batch], *, title: str, classes: Sequence[str] = ()) -> bytes:
     """Return the sheet as a PNG; a masked row (weight 0) is a grey tile.
 
-    Args: batches_NHWC: uint8 (b, size, size, 3) of each batch, all of one size.
+    Args: batches: at least one, all of one size of pictures, on the host. title: a line at the top. classes: names by
+        number, where they are known.
     """
-    size = batches_NHWC[0].shape[1]
-    columns = min(_COLUMNS, max(len(images) for images in batches_NHWC))
-    lines = [-(-len(images) // columns) for images in batches_NHWC]
-    pitch = size + _GAP_PX
-    sheet = np.full((sum(lines) * pitch + _GAP_PX, columns * pitch + _GAP_PX, 3), _PAPER, np.uint8)
-    top = _GAP_PX
-    for images, weights, num_lines in zip(batches_NHWC, weights_N, lines, strict=True):
-        for row in range(len(images)):
-            y, x = top + row // columns * pitch, _GAP_PX + row % columns * pitch
-            sheet[y : y + size, x : x + size] = images[row] if weights[row] else _MASKED
-        top += num_lines * pitch
-    buffer = io.BytesIO()
-    Image.fromarray(sheet).save(buffer, "PNG")
-    return buffer.getvalue()
+    side_px = max(batches[0].images.shape[1], _MIN_SIDE_PX)
+    rows: list[list[Tile]] = []
+    for batch in batches:
+        tiles = list(_tiles(batch, side_px=side_px))
+        rows += [tiles[first : first + _COLUMNS] for first in range(0, len(tiles), _COLUMNS)]
+    return tile_sheet(rows, title=title, classes=classes, side_px=side_px)
+
+
+def _tiles(batch: Batch, *, side_px: int) -> Iterator[Tile]:
+    images_NHWC = np.asarray(batch.images)
+    rows = zip(images_NHWC, batch.keys, batch.labels.tolist(), batch.weights.tolist(), strict=True)
+    for image, key, label, weight in rows:
+        if key is None or not weight:
+            yield Tile(shard="", key="masked")
+            continue
+        # Whole pixels: what training sees is not smoothed.
+        times = side_px // len(image)
+        picture = Image.fromarray(image.repeat(times, axis=0).repeat(times, axis=1))
+        yield Tile(shard="", key=key, label=label if label >= 0 else None, picture=picture)

@@ -47,6 +47,8 @@ _MAX_EXTENSIONS = 1000
 _WITHOUT_CONTENT = frozenset(("hard link", "symbolic link", "device", "folder", "fifo"))
 # A name or pax header beyond this is an attack, not a name.
 _MAX_EXTENSION_BYTES = 1 << 20
+# 256 MiB: `dd` and tape drives pad up to a few. A device or a pipe may go on for ever; a file ends by itself.
+_MAX_TAIL_BYTES = 1 << 28
 _REPACK = "Fetch or pack the shard again"
 
 
@@ -135,8 +137,12 @@ class ShardWalk:
         self._on_damage(error)
         if error.rule != "WDS003":
             return False
-        if self._seek_header():
-            return True
+        try:
+            if self._seek_header():
+                return True
+        except ShardReadError as endless:
+            self._on_damage(endless)
+            return False
         if self._source.broken is not None:
             self._on_damage(self._error(self._source.broken, "WDS002", offset=None))
         return False
@@ -295,11 +301,12 @@ class ShardWalk:
 
     def _read_ending(self) -> Ending:
         """Read what is behind the first zero block, down to the last byte."""
+        first = self._source.position
         second = self._source.take(BLOCK_BYTES)
         zero_blocks = 2 if second == _ZERO_BLOCK else 1
         if zero_blocks == 1 and second:
             self._source.put_back(second)
-        block = self._skip_zeros()
+        block = self._skip_zeros(first)
         if not block:
             return Ending(zero_blocks=zero_blocks)
         offset = self._source.position - len(block)
@@ -307,22 +314,27 @@ class ShardWalk:
             parse_header(block)
         except HeaderError:
             lead = len(block) - len(block.lstrip(b"\0"))
-            trailing = len(block) - lead + self._source.skip(1 << 62)
+            trailing = len(block) - lead
+            while skipped := self._source.skip(_PIECE_BYTES):
+                trailing += skipped
+                self._require_end(first, "the end marker")
             return Ending(zero_blocks=zero_blocks, trailing_bytes=trailing, trailing_offset=offset + lead)
         self._source.put_back(block)
         return Ending(zero_blocks=zero_blocks, trailing_offset=offset, next_archive=True)
 
-    def _skip_zeros(self) -> bytes:
+    def _skip_zeros(self, behind: int) -> bytes:
         """Pass over zeros and take the first block that holds anything else; none at the end."""
         while piece := self._source.take(_PIECE_BYTES):
             if piece != _ZEROS[: len(piece)]:
                 first = (len(piece) - len(piece.lstrip(b"\0"))) // BLOCK_BYTES * BLOCK_BYTES
                 self._source.put_back(piece[first:])
                 return self._source.take(BLOCK_BYTES)
+            self._require_end(behind, "the end marker")
         return b""
 
     def _seek_header(self) -> bool:
         """Go on to the next block that is a whole header; False where there is none."""
+        behind = self._source.position
         while piece := self._source.take(_PIECE_BYTES):
             for offset in range(0, len(piece) - BLOCK_BYTES + 1, BLOCK_BYTES):
                 # Nearly all other blocks are told by two bytes: a name begins with any but NUL, and the middle of a
@@ -330,7 +342,17 @@ class ShardWalk:
                 if piece[offset] and piece[offset + 151] in _CHECKSUM_BYTES and self._is_header(piece, offset):
                     self._source.put_back(piece[offset:])
                     return True
+            self._require_end(behind, "a damaged header")
         return False
+
+    def _require_end(self, first: int, behind: str) -> None:
+        """Read no further than 256 MiB beyond a place where nothing more may come, unless the length is known.
+
+        Raises: ShardReadError: so much came (WDS017).
+        """
+        if self._source.num_bytes is None and self._source.position - first > _MAX_TAIL_BYTES:
+            reason = f"more than {_MAX_TAIL_BYTES >> 20} MiB behind {behind} at byte {first}: reading stopped there"
+            raise self._error(reason, "WDS017", offset=None, remedy="Name a file, or a stream that ends")
 
     @staticmethod
     def _is_header(piece: bytes, offset: int) -> bool:

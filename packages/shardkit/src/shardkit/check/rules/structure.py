@@ -236,6 +236,19 @@ declare(
 )
 
 
+declare(
+    "WDS017",
+    "error",
+    title="The shard does not end.",
+    effect="Readers that go on to the last byte never come back.",
+    remedy="Name a file, or a stream that ends",
+    explanation="More than 256 MiB that are no archive follow the end marker or a damaged header, in a device, a pipe "
+    "or a stream whose length nobody knows: `/dev/zero` goes on for ever. It was read no further. A file may be padded "
+    "to any length.",
+    check=_damage("WDS017"),
+)
+
+
 @rule(
     "WDS015",
     "note",
