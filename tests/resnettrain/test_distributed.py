@@ -17,6 +17,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torchvision.models.resnet import ResNet
 
 from resnettrain import (
+    ConfigError,
     NonFiniteLossError,
     PeerError,
     Rank,
@@ -29,7 +30,7 @@ from resnettrain import (
     train,
     with_overrides,
 )
-from resnettrain.distributed import Ranks
+from resnettrain.distributed import Ranks, require_own_devices
 from resnettrain.norm_stats import norm_stats, set_norm_stats
 from tests.helpers.checkpoints import assert_equal, learnt
 from tests.helpers.cli import wait_until
@@ -260,3 +261,9 @@ def test_bad_data_of_one_rank_ends_all_with_the_shard_and_the_key(tmp_path: Path
     errors = run_ranks(trained, with_overrides(config, ["model.num_classes=10"]), world_size=2, folder=tmp_path)
     assert sum(isinstance(error, PeerError) for error in errors) == 1
     assert all("one-bad.tar: '000007' at byte " in str(error) for error in errors)
+
+
+def test_two_ranks_on_one_cuda_device_are_refused_by_their_numbers() -> None:
+    with pytest.raises(ConfigError, match=r"runtime\.device: ranks 1 and 3 are on one CUDA device"):
+        require_own_devices(["a", "b", None, "b"])
+    require_own_devices(["a", "b", None, None])

@@ -5,6 +5,7 @@ import torch
 from torchvision import transforms
 
 from resnettrain.gpu_augment import IMAGENET_MEAN, IMAGENET_STD, normalize
+from tests.helpers.syncs import waiting_is_an_error
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -25,9 +26,5 @@ def test_memory_format_is_the_one_asked_for() -> None:
 def test_normalize_does_not_wait_for_the_device() -> None:
     images = torch.zeros((2, 5, 7, 3), dtype=torch.uint8, device="cuda")
     normalize(images, channels_last=True)
-    mode = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with waiting_is_an_error():
         normalize(images, channels_last=True)
-    finally:
-        torch.cuda.set_sync_debug_mode(mode)

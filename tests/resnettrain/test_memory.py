@@ -31,10 +31,26 @@ def test_the_batch_that_would_fit_follows_from_what_a_sample_took(
     assert found == fits
 
 
-def test_the_error_of_torch_becomes_one_about_the_batch_size() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("tried hard\nand more"),
+        RuntimeError("CUDA error: out of memory, tried hard\nand more"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate, tried hard"),
+    ],
+)
+def test_the_error_of_torch_becomes_one_about_the_batch_size(error: RuntimeError) -> None:
     model = build_model("tiny", num_classes=2, seed=0)
     with (
         pytest.raises(OutOfMemoryError, match=r"data.batch_size: a step of 64 .*tried hard.*"),
         memory_in_words(DataConfig(batch_size=64), model=model),
     ):
-        raise torch.OutOfMemoryError("tried hard\nand more")
+        raise error
+
+
+def test_an_error_of_another_kind_stays_what_it_is() -> None:
+    with (
+        pytest.raises(RuntimeError, match=r"^no such kernel$"),
+        memory_in_words(DataConfig(), model=build_model("tiny", num_classes=2, seed=0)),
+    ):
+        raise RuntimeError("no such kernel")

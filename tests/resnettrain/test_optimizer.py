@@ -91,6 +91,20 @@ def test_scaled_gradients_are_unscaled_in_the_step(kind: str) -> None:
     assert all(map(torch.equal, list_of(scaled), list_of(plain)))
 
 
+@pytest.mark.parametrize("kind", ["sgd", "lamb"])
+def test_a_saved_state_goes_to_where_the_parameters_are(kind: str) -> None:
+    """A checkpoint is read to the host; torch itself leaves the number of steps there."""
+    config = OptimConfig(kind=kind)  # type: ignore[arg-type]
+    model = build_model("tiny", num_classes=3, seed=0)
+    saving = make_optimizer(model, config, lr=0.1)
+    set_all(saving, 0, bad=False)
+    saving.step()
+    loading = make_optimizer(twin(model).to("meta"), config, lr=0.1)
+    loading.load_state_dict(saving.state_dict())
+    states = [state for states in loading.state.values() for state in states.values() if state is not None]
+    assert {state.device.type for state in states} == {"meta"}
+
+
 def test_settings_of_now_win_over_saved_ones_and_keep_norms_undecayed() -> None:
     model = build_model("tiny", num_classes=3, seed=0)
     saved = make_optimizer(model, OptimConfig(kind="lamb", betas=(0.5, 0.6), weight_decay=0.3), lr=0.1).state_dict()

@@ -81,16 +81,26 @@ def test_a_stream_that_is_left_early_can_be_followed_by_another() -> None:
 
 
 @pytest.mark.cuda
-def test_a_slow_consumer_on_the_device_never_sees_a_buffer_that_is_written_again() -> None:
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_slow_consumer_on_the_device_never_sees_a_buffer_that_is_written_again(pinned: bool) -> None:
+    """Nor memory of a source: it is written again as soon as the ring lets go of it."""
     device = torch.device("cuda")
     ring = DeviceRing(device)
     size = (64, 512, 512)
+
+    def items() -> Iterator[tuple[Source, list[Tensor]]]:
+        for number in range(40):
+            source = Source(number % 251, 4)
+            images, labels = torch.full(size, number % 251, dtype=torch.uint8), source.tensors[1]
+            images = images.pin_memory() if pinned else images
+            weakref.finalize(source, images.fill_, 255)
+            yield source, [images, labels]
+            del source
+
     sums = []
-    for _, (images,) in ring.stream(
-        (number, [torch.full(size, number % 251, dtype=torch.uint8)]) for number in range(40)
-    ):
+    for _, (images, labels) in ring.stream(items()):
         # The device is busy long after the host has gone on to the next batches.
         torch.cuda._sleep(20_000_000)  # noqa: SLF001  # torch's own way to keep a device busy
-        sums.append(images.to(torch.int64).sum())
-    expected = [number % 251 * size[0] * size[1] * size[2] for number in range(40)]
-    assert [int(total) for total in sums] == expected
+        sums.append(torch.stack([images.to(torch.int64).sum(), labels[0]]))
+    expected = [[number % 251 * size[0] * size[1] * size[2], number % 251] for number in range(40)]
+    assert [total.tolist() for total in sums] == expected

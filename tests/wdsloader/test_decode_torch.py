@@ -161,11 +161,12 @@ def test_masked_rows_repeat_a_good_one_also_behind_a_resume(tmp_path: Path) -> N
     require_same(read(dataset, config, state=whole[2].state), whole[3:])
 
 
-def test_what_a_device_may_hold_changes_no_pixel(photos: Dataset) -> None:
+@pytest.mark.parametrize("device", [CPU, pytest.param(torch.device("cuda:0"), marks=pytest.mark.cuda)])
+def test_what_a_device_may_hold_changes_no_pixel(photos: Dataset, device: torch.device) -> None:
     config = replace(CONFIG, shuffle=False, num_epochs=1)
     for memory, part in filled_slots(photos, config):
         whole, piecewise = (
-            DeviceDecoder(config, device=CPU, **options).settle([part], memory, num_rows=8)[1]
+            DeviceDecoder(config, device=device, **options).settle([part], memory, num_rows=8)[1]
             for options in ({}, {"piece_bytes": 50_000})
         )
         for row in part.rows.tolist():

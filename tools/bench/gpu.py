@@ -15,6 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -31,6 +32,8 @@ _NUM_CLASSES = 1000
 _NUM_SHARDS = 32
 # Batches in front of a window: more than the loader keeps ready, and the first steps of a model are its slowest.
 _UNCOUNTED = 8
+# Steps that the device may be behind the host, with some to spare: below the batches that the loader lends at a time.
+_HELD = 6
 # Whether the model is compiled, and who decodes.
 _WAYS: tuple[tuple[bool, Literal["cpu", "gpu"]], ...] = ((False, "cpu"), (True, "cpu"), (False, "gpu"))
 _SMOKE_WAYS = (_WAYS[0], _WAYS[2])
@@ -141,14 +144,18 @@ def _training_step(plan: Plan) -> Callable[[Any, Any], None]:
     device = torch.device(plan.device)
     model: Any = build_model(plan.model, num_classes=_NUM_CLASSES, seed=0)
     model = model.to(device=device, memory_format=torch.channels_last).train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, fused=True)
     loss_of = torch.nn.CrossEntropyLoss()
     shift = torch.tensor(MEAN, device=device).mul(255)
     scale = torch.tensor(STD, device=device).mul(255).reciprocal()
-    run = torch.compile(model) if plan.compiled else model
+    # One program a size, as the trainer has it: left to itself, torch makes one for all from the second size on.
+    run = torch.compile(model, dynamic=False) if plan.compiled else model
+    # A batch is filled anew when it is let go, and the device is some steps behind the host.
+    held: deque[Any] = deque(maxlen=_HELD)
 
     def step(images: Any, labels: Any) -> None:
         moved = images.to(device, non_blocking=True)
+        held.append((images, labels))
         normalized = moved.to(torch.float32).sub_(shift).mul_(scale).permute(0, 3, 1, 2)
         with torch.autocast(device.type, torch.bfloat16):
             loss = loss_of(run(normalized), labels.to(device, non_blocking=True))

@@ -107,6 +107,9 @@ def _run(settings: TrainConfig, *, resume: Resume, place: Rank, as_json: bool) -
         expand_existing(named, on_error=settings.data.on_error)
     if settings.runtime.profile is not None:
         _quiet_profiler()
+    if settings.runtime.deterministic:
+        # Older torch (2.14 no more) refuses a matrix product on CUDA without it; it is read where CUDA starts.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     by_source = settings.data.pipeline == "source"
     view = RunView(source_format=by_source and not as_json, quiet=as_json)
     try:

@@ -12,7 +12,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar, cast
@@ -24,11 +24,11 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from resnettrain.errors import PeerError, ResnettrainError
+from resnettrain.errors import ConfigError, PeerError, ResnettrainError
 from resnettrain.rank import Rank
 from resnettrain.watch import Watch
 
-__all__ = ["Ranks", "open_ranks"]
+__all__ = ["Ranks", "open_ranks", "require_own_devices"]
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,16 @@ class Ranks:
             gradient_as_bucket_view=True,
             **sync_buffers,
         )
+
+    def require_own_device(self, device: torch.device) -> None:
+        """Refuse ranks that share a CUDA device. Raises: as `require_own_devices`, on all ranks alike."""
+        if self.is_alone:
+            return
+        mine = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
+        try:
+            require_own_devices(self.gather_objects(mine))
+        except ConfigError as error:
+            raise self.agreed(error) from None
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """Add up a tensor over all ranks, in place, and return it. Nothing waits for a device."""
@@ -169,6 +179,21 @@ class Ranks:
         return tensor
 
 
+def require_own_devices(uuids: Sequence[str | None]) -> None:
+    """Refuse two ranks on one CUDA device, which NCCL would refuse in words of its own, at the first collective.
+
+    Args: uuids: of the device of each rank; None: it is no CUDA device.
+    Raises: ConfigError: naming the first two such ranks.
+    """
+    of_ranks: dict[str, int] = {}
+    for rank, uuid_ in enumerate(uuids):
+        if uuid_ is not None and (other := of_ranks.setdefault(uuid_, rank)) != rank:
+            raise ConfigError(
+                f"runtime.device: ranks {other} and {rank} are on one CUDA device, and each needs its own. Start as "
+                "many ranks a host as it has devices (--nproc), and leave runtime.device (--device) at auto or cuda."
+            )
+
+
 class PendingMax:
     """A number that the ranks are about to agree on."""
 
@@ -212,9 +237,10 @@ def open_ranks(place: Rank, *, must_leave: Callable[[], bool] = bool) -> Iterato
         watch.publish(f"stopped at once ({type(error).__name__})")
         raise
     finally:
-        watch.close()
+        # While the watch is there: NCCL waits for collectives that a rank that is gone will never join.
         if dist.is_initialized():
             dist.destroy_process_group()
+        watch.close()
 
 
 def _join(place: Rank, *, must_leave: Callable[[], bool]) -> Store:

@@ -274,6 +274,7 @@ def evaluate_checkpoint(
             config = replace(config, data=overrides.data, eval=overrides.eval, runtime=overrides.runtime)
         allow_commands = overrides is not None and overrides.data.allow_commands
         numerics = Numerics.of(config.runtime, local_rank=place.local_rank)
+        ranks.require_own_device(numerics.device)
         require_decoder(config.data.decode, device=numerics.device)
         model = build_model(identity.model, num_classes=identity.num_classes, seed=0, antialias=config.model.antialias)
         try:

@@ -18,6 +18,8 @@ _USABLE = 0.9
 _MULTIPLE = 8
 # Weights, gradients, momentum, and the buckets of gradients on their way between ranks.
 _COPIES = 4
+# How others than torch's allocator say it, in a plain RuntimeError.
+_MEMORY_WORDS = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "Cuda failure 2 'out of memory'")
 
 
 def fitting_batch(batch_size: int, *, total_bytes: int, resting_bytes: int, wanted_bytes: int) -> int | None:
@@ -42,7 +44,10 @@ def memory_in_words(data: DataConfig, *, model: nn.Module) -> Iterator[None]:
     """
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        # cuBLAS, NCCL and the driver ask for memory of their own, beside torch's allocator.
+        if not isinstance(error, torch.OutOfMemoryError) and not any(word in str(error) for word in _MEMORY_WORDS):
+            raise
         raise OutOfMemoryError(_in_words(data.batch_size, model=model, cause=str(error).partition("\n")[0])) from error
 
 

@@ -68,7 +68,11 @@ def require_decoder(decode: str, *, device: torch.device) -> None:
 
 @contextmanager
 def global_switches(numerics: Numerics, *, threads: int | None) -> Iterator[None]:
-    """Set torch's process-wide switches for the time of a run, and put them back."""
+    """Set torch's process-wide switches for the time of a run, and put them back.
+
+    The device becomes the current one of this thread: what is done for no device in particular (pinned memory, events,
+    libraries' handles) would else open the first one too, from every rank.
+    """
     was_deterministic = torch.are_deterministic_algorithms_enabled()
     was_warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     was_benchmark = torch.backends.cudnn.benchmark
@@ -81,7 +85,8 @@ def global_switches(numerics: Numerics, *, threads: int | None) -> Iterator[None
         _allow_tf32(numerics.precision != "fp32", numerics.precision != "fp32")
         if threads is not None:
             torch.set_num_threads(threads)
-        yield
+        with torch.cuda.device(numerics.device) if numerics.device.type == "cuda" else nullcontext():
+            yield
     finally:
         torch.use_deterministic_algorithms(was_deterministic, warn_only=was_warn_only)
         torch.backends.cudnn.benchmark = was_benchmark

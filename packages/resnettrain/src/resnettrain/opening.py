@@ -92,6 +92,7 @@ def open_run(
     require_runnable(config, world_size=ranks.world_size)
     config = fitted_batch(config, start, world_size=ranks.world_size)
     numerics = Numerics.of(config.runtime, local_rank=ranks.place.local_rank)
+    ranks.require_own_device(numerics.device)
     require_decoder(config.data.decode, device=numerics.device)
     torch.manual_seed(config.seed + _RANK_STRIDE * ranks.place.rank)
     with ExitStack() as stack:

@@ -38,6 +38,13 @@ class Lamb(torch.optim.Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a saved state, all of it to where the parameters are."""
+        super().load_state_dict(state_dict)
+        # torch leaves what is called "step" on the device that it was saved from or loaded to.
+        for parameter, state in self.state.items():
+            state["step"] = state["step"].to(parameter.device)
+
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # no closure
         """Make one update of all parameters that have a gradient."""

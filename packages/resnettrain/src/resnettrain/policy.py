@@ -108,7 +108,8 @@ def _moved(images: Tensor, matrices_n23: Tensor) -> Tensor:
 
 def _matrix(strengths: Tensor, entries: Callable[[Tensor], tuple[Tensor | float, ...]]) -> Tensor:
     flat = strengths.view(-1)
-    return torch.stack([torch.as_tensor(entry, device=flat.device).expand_as(flat) for entry in entries(flat)], dim=1)
+    # A number is filled in on the device: as a tensor of the host it would be copied, and the host wait for that.
+    return torch.stack([e if isinstance(e, Tensor) else torch.full_like(flat, e) for e in entries(flat)], dim=1)
 
 
 def _shear_x(images: Tensor, strengths: Tensor) -> Tensor:

@@ -23,12 +23,15 @@ _SLOTS = 3
 
 @dataclass(slots=True)
 class _Slot:
-    """Buffers of one batch, and what is still going on with them. `source` is what a copy may still be reading."""
+    """Buffers of one batch, and what is still going on with them. `source` is what a copy may still be reading.
+
+    `pinned` and `buffers` are by the place of a tensor, `pinned` for those alone that are not pinned themselves.
+    """
 
     copied: Any
     consumed: Any
-    pinned: list[Tensor] = field(default_factory=list)
-    buffers: list[Tensor] = field(default_factory=list)
+    pinned: dict[int, Tensor] = field(default_factory=dict)
+    buffers: dict[int, Tensor] = field(default_factory=dict)
     source: object | None = None
 
 
@@ -75,28 +78,33 @@ class DeviceRing:
         hosts = self._staged(slot, tensors)
         self._side.wait_event(slot.consumed)
         with self._module.stream(self._side):
-            slot.buffers = [_room(slot.buffers[i : i + 1], t, device=self._device) for i, t in enumerate(tensors)]
-            moved = [buffer[: len(host)] for buffer, host in zip(slot.buffers, hosts, strict=True)]
+            slot.buffers = {i: _room(slot.buffers.get(i), t, device=self._device) for i, t in enumerate(tensors)}
+            moved = [slot.buffers[i][: len(host)] for i, host in enumerate(hosts)]
             for target, host in zip(moved, hosts, strict=True):
                 target.copy_(host, non_blocking=True)
             slot.copied.record(self._side)
         if self._pinning:
             # For when they are freed: the allocator knows only the stream that they were made on.
-            for buffer in slot.buffers:
+            for buffer in slot.buffers.values():
                 buffer.record_stream(compute)
-        slot.source = source if hosts is tensors else None
+        # What was pinned already is read where it lies; the rest was copied, and the source may go.
+        slot.source = source if any(host is tensor for host, tensor in zip(hosts, tensors, strict=True)) else None
         compute.wait_event(slot.copied)
         return moved
 
     def _staged(self, slot: _Slot, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the tensors in memory that a device can read while the host goes on."""
-        if not self._pinning or all(tensor.is_pinned() for tensor in tensors):
+        """Return the tensors in memory that a device can read while the host goes on: each copied that is not pinned.
+
+        A loader pins the pictures alone, which are nearly all of a batch.
+        """
+        if not self._pinning:
             return tensors
-        slot.pinned = [_room(slot.pinned[i : i + 1], t, device=None) for i, t in enumerate(tensors)]
-        staged = [room[: len(tensor)] for room, tensor in zip(slot.pinned, tensors, strict=True)]
-        for room, tensor in zip(staged, tensors, strict=True):
-            room.copy_(tensor)
-        return staged
+        hosts = list(tensors)
+        for i, tensor in enumerate(tensors):
+            if not tensor.is_pinned():
+                slot.pinned[i] = _room(slot.pinned.get(i), tensor, device=None)
+                hosts[i] = slot.pinned[i][: len(tensor)].copy_(tensor)
+        return hosts
 
     def _let_go(self) -> None:
         for slot in self._slots:
@@ -108,9 +116,9 @@ def _is_on_host(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def _room(held: list[Tensor], tensor: Tensor, *, device: torch.device | None) -> Tensor:
+def _room(held: Tensor | None, tensor: Tensor, *, device: torch.device | None) -> Tensor:
     """Return a buffer that a tensor fits in by its first axis: the held one, or a new one (`device` None: pinned)."""
-    fits = held and (held[0].dtype, held[0].shape[1:]) == (tensor.dtype, tensor.shape[1:])
-    if fits and len(held[0]) >= len(tensor):
-        return held[0]
+    fits = held is not None and (held.dtype, held.shape[1:]) == (tensor.dtype, tensor.shape[1:])
+    if held is not None and fits and len(held) >= len(tensor):
+        return held
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=device or "cpu", pin_memory=device is None)

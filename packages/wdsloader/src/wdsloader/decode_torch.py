@@ -196,12 +196,20 @@ def _decoded(data: list[Tensor], device: torch.device) -> list[Tensor | str]:
 
     A list that holds one bad picture is refused whole: it is halved until the bad one is alone.
     """
+    if device.type == "cuda":
+        # nvJPEG waits for no stream, and is given memory that was let go of on this one: what is queued here may still
+        # read it, as the last group's pictures while they are resized (github.com/pytorch/vision/pull/9606).
+        torch.cuda.current_stream(device).synchronize()
     try:
         pictures: list[Tensor | str] = list(decode_jpeg(data, mode=ImageReadMode.RGB, device=device))
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
         if len(data) == 1:
+            if device.type == "cuda":
+                # What it has begun may still be written, into memory that is free by now. An error of the device
+                # itself, after which nothing works there, is raised here.
+                torch.cuda.synchronize(device)
             return [str(error).partition("\n")[0]]
         half = len(data) // 2
         return _decoded(data[:half], device) + _decoded(data[half:], device)

@@ -11,6 +11,7 @@ import atexit
 import logging
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -299,6 +300,9 @@ def _pin(address: int, *, num_bytes: int) -> Callable[[], object]:
     status = int(runtime.cudaHostRegister(address, num_bytes, 0))
     if status:
         log.warning("CUDA cannot pin %d MiB for a batch (error %d): copies to the device wait", num_bytes >> 20, status)
+        # CUDA keeps an error until it is asked for it, and the next who asks is torch behind its next kernel.
+        with suppress(RuntimeError):
+            torch.zeros(1, device="cuda")
         return _nothing
     return partial(runtime.cudaHostUnregister, address)
 
