@@ -41,7 +41,7 @@ lines = subprocess.run(["ldd", kernel.__file__], capture_output=True, text=True,
 elsewhere = [line for line in lines if "not found" in line or "jpeg" in line and "wdsloader.libs" not in line]
 sys.exit(f"the kernel needs what the wheel does not have: {elsewhere}" if elsewhere else 0)
 """
-KERNEL_IS_ABSENT = """
+DECODE_PATH_BEGINS = """
 import sys
 import wdsloader
 assert wdsloader.decode_path().startswith(sys.argv[1]), wdsloader.decode_path()
@@ -248,7 +248,7 @@ def complete_kernel(session: nox.Session, wheels: Path) -> None:
 
 
 def try_without_compiler(session: nox.Session) -> None:
-    """Install from a copy of the sources that no build has touched, with a compiler that fails."""
+    """Install from a copy of the sources that no build has touched, with a compiler that fails: what then decodes?"""
     copy = scratch_folder(session) / "sources"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree("packages", copy, ignore=shutil.ignore_patterns("*.so", "build", "*.egg-info", "__pycache__"))
@@ -256,9 +256,9 @@ def try_without_compiler(session: nox.Session) -> None:
     session.env["CC"] = "/bin/false"
     try:
         install_into(session, python, str(copy / "shardkit"), str(copy / "wdsloader"))
-        session.run(python, "-c", KERNEL_IS_ABSENT, "pillow", external=True, log=False)
+        session.run(python, "-c", DECODE_PATH_BEGINS, "pillow", external=True, log=False)
         install_into(session, python, str(copy / "shardkit"), f"{copy / 'wdsloader'}[jpeg]")
-        session.run(python, "-c", KERNEL_IS_ABSENT, "simplejpeg", external=True, log=False)
+        session.run(python, "-c", DECODE_PATH_BEGINS, "simplejpeg", external=True, log=False)
     finally:
         del session.env["CC"]
 

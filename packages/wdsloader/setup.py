@@ -1,6 +1,7 @@
 """Build the crop kernel, ``wdsloader._crop``, where a C compiler and libjpeg-turbo's headers are; else do without.
 
-Without it the package installs all the same and decodes with Pillow. The rest of the metadata is in pyproject.toml.
+Without it the package installs all the same and decodes with simplejpeg, if that is there, or Pillow. The rest of the
+metadata is in pyproject.toml.
 """
 
 from __future__ import annotations

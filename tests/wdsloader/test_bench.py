@@ -21,6 +21,7 @@ from wdsloader import (
     SampleView,
     StageTimes,
     Verdict,
+    bench,
     compared_workers,
     load_average,
     measure_delivery,
@@ -28,9 +29,7 @@ from wdsloader import (
     open_dataset,
     verdict_of,
 )
-from wdsloader.decode import HAS_KERNEL
 
-DECODE_ADVICE = "pack with --crop-ready or smaller pictures" if HAS_KERNEL else "install the kernel"
 CONFIG = LoaderConfig(batch_size=4, image_size=16, augment=AugmentConfig(), num_workers=0)
 
 
@@ -121,9 +120,9 @@ def verdict(
         (stages(read=8), 2.3, 4, 9.0, True, "read", None, "keep the shards in a local cache (--cache-dir)"),
         (stages(read=8), 2.3, 4, 9.0, False, "read", None, "put the shards on a faster disk"),
         (stages(decode=8), 4.6, 2, 9.0, False, "decode", 4, "more workers (--workers 4)"),
-        (stages(decode=8), 2.3, 4, 9.0, False, "decode", None, DECODE_ADVICE),
+        (stages(decode=8), 2.3, 4, 9.0, False, "decode", None, "pack with --crop-ready or smaller pictures"),
         (stages(decode=8), 9.1, 0, 2.5, False, "decode", 4, "--workers 4: 400 images/s were measured with it, not 110"),
-        (stages(decode=8), 9.1, 0, 8.9, False, "decode", None, DECODE_ADVICE),
+        (stages(decode=8), 9.1, 0, 8.9, False, "decode", None, "pack with --crop-ready or smaller pictures"),
         (stages(transform=8), 2.6, 4, 9.0, False, "transform", None, "use a cheaper transform"),
         (stages(decode=5), 5.0, 4, 6.1, False, "transport", None, "take a smaller --image-size or batch"),
         (stages(), 4.0, 2, 2.1, False, "transport", 0, "--workers 0: 476 images/s were measured with it, not 250"),
@@ -139,11 +138,19 @@ def test_the_verdict_names_one_stage_and_what_to_change(
     bottleneck: str,
     num_workers: int | None,
     advice: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(bench, "HAS_KERNEL", True)
     found = verdict(stage, seconds=seconds, workers=workers, other_s=other_s, remote=remote)
     assert (found.bottleneck, found.num_workers) == (bottleneck, num_workers)
     assert found.advice.startswith(advice)
     assert 0 < found.share <= 1
+
+
+def test_without_the_kernel_the_advice_on_decoding_is_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "HAS_KERNEL", False)
+    found = verdict(stages(decode=8), seconds=2.3, workers=4, other_s=9.0)
+    assert found.advice.startswith("install the kernel")
 
 
 @given(

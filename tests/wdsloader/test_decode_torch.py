@@ -275,6 +275,21 @@ class TestRefused:
         with pytest.raises(ConfigError, match="decode='tpu': choose one of cpu, gpu"):
             replace(CONFIG, decode="tpu")  # type: ignore[arg-type]  # that is the test
 
+    @pytest.mark.parametrize("device", ["tpu", "cuda:x", ""])
+    def test_a_device_that_torch_does_not_know(self, photos: Dataset, device: str) -> None:
+        with pytest.raises(ConfigError, match=f"decode='gpu' is for a CUDA device, not '{device}'"):
+            TorchLoader(photos, CONFIG, device=device)
+
+    def test_a_device_that_is_no_cuda_device(self, photos: Dataset) -> None:
+        with pytest.raises(ConfigError, match="decode='gpu' is for a CUDA device, not 'meta'"):
+            TorchLoader(photos, CONFIG, device="meta")
+
+    @pytest.mark.cuda
+    def test_a_cuda_device_past_the_last(self, photos: Dataset) -> None:
+        count = torch.cuda.device_count()
+        with pytest.raises(ConfigError, match=f"there is no 'cuda:{count}', the last is 'cuda:{count - 1}'"):
+            TorchLoader(photos, CONFIG, device=f"cuda:{count}")
+
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
     @pytest.mark.parametrize("device", [None, "cuda"])
     def test_a_machine_without_a_cuda_device(self, photos: Dataset, device: str | None) -> None:

@@ -93,10 +93,8 @@ def test_a_body_that_stays_short_is_an_error_with_both_lengths(
 
 
 def test_a_server_that_goes_quiet_is_given_up_on(server: Server, fetcher: Fetcher) -> None:
-    server.misdeeds["/a.tar"] = [Misdeed(cut_after=5000, stall_s=60)]
-    started = time.monotonic()
+    server.misdeeds["/a.tar"] = [Misdeed(cut_after=5000, stall_s=3600)]  # longer than this test may take
     fetched(fetcher, server.url + "/a.tar")
-    assert time.monotonic() - started < 30
 
 
 def test_a_page_of_html_is_no_shard(server: Server, fetcher: Fetcher, tmp_path: Path) -> None:

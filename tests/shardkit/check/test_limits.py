@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,16 +40,17 @@ from tests.helpers.shards import (
 
 # Checks the shard in a process that gets no more address space than stated, and says what it took.
 CHECK = """
-import json, re, resource, sys, time
+import json, os, re, resource, sys
 from shardkit import CheckOptions, check_shards
 limit = int(sys.argv[2]) << 20
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-begun = time.monotonic()
+begun_s = sum(os.times()[:4])
 (report,) = check_shards([sys.argv[1]], CheckOptions(num_classes=10))
 print(json.dumps({
     # Not ru_maxrss, which begins with what the parent had.
     "mib": int(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1]) // 1024,
-    "s": time.monotonic() - begun,
+    # Of this process and its children: other work on the machine is not in it.
+    "cpu_s": sum(os.times()[:4]) - begun_s,
     "samples": report.summary.samples,
     "findings": [(f.rule, f.message) for f in report.findings],
 }))
@@ -108,7 +108,7 @@ def test_10_gib_of_content_that_are_there_are_passed_over(tmp_path: Path) -> Non
     found = checked(tmp_path / "x.tar")
     assert rules(found) == ["WDS025", "WDS030", "WDS042"]
     assert found["mib"] - idle_mib() < 20
-    assert found["s"] < 10
+    assert found["cpu_s"] < 10
 
 
 @pytest.mark.parametrize("kind", ["folders", "hidden", "beside", "links", "unsafe", "pickles", "foreign names"])
@@ -169,7 +169,7 @@ def test_a_pax_header_of_a_mebibyte_of_records_is_read_in_time(tmp_path: Path) -
     (tmp_path / "x.tar").write_bytes(raw_member(b"pax", records, fields={156: b"x"}) + tar_bytes(sample_members(1)))
     found = checked(tmp_path / "x.tar")
     assert (rules(found), found["samples"]) == ([], 1)
-    assert found["s"] < 10
+    assert found["cpu_s"] < 10
 
 
 def test_a_pax_header_of_1_gib_is_damage(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_zeros_without_end_are_passed_over_fast(tmp_path: Path) -> None:
     os.truncate(tmp_path / "x.tar", 1 << 30)
     found = checked(tmp_path / "x.tar")
     assert (rules(found), found["samples"]) == ([], 1)
-    assert found["s"] < 30
+    assert found["cpu_s"] < 30
 
 
 def test_archives_by_the_thousand_in_one_file_are_counted(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ class TestGzip:
         message = dict(found["findings"])["WDS014"]
         assert "times as many: reading stopped there" in message
         assert found["mib"] - idle_mib() < 20
-        assert found["s"] < 30
+        assert found["cpu_s"] < 30
 
     @pytest.mark.parametrize("way", ["standard input", "http", "pipe:"])
     def test_a_bomb_in_a_stream_is_read_no_further(
@@ -362,7 +362,7 @@ def test_a_small_picture_that_wants_much_ends_in_time_and_memory(tmp_path: Path,
     found = checked(tmp_path / "x.tar")
     assert found["samples"] == 2
     assert found["mib"] - idle_mib() < 100
-    assert found["s"] < 10
+    assert found["cpu_s"] < 10
 
 
 def test_the_check_of_many_members_is_linear(tmp_path: Path) -> None:
@@ -371,7 +371,6 @@ def test_the_check_of_many_members_is_linear(tmp_path: Path) -> None:
         for number in range(30_000):
             file.write(raw_member(b"a.%06d.jpg" % number))
         file.write(END_MARKER)
-    begun = time.monotonic()
     found = checked(tmp_path / "x.tar")
     assert found["samples"] == 1
-    assert time.monotonic() - begun < 20
+    assert found["cpu_s"] < 20

@@ -11,7 +11,6 @@ from bench.peers.task import BATCH_SIZE, Delivered, Dtype, Peer, Task
 __all__ = ["PEERS"]
 
 _PACKAGES = ("torch", "numpy", "pillow")
-_WITHOUT_KERNEL = (*_PACKAGES, "simplejpeg")
 
 
 def ours(task: Task, *, shards: str = "shards", options: dict[str, Any] | None = None) -> Iterator[Delivered]:
@@ -74,7 +73,7 @@ PEERS = (
         "wdsloader without its kernel",
         without_kernel=True,
         rate=750,
-        packages=_WITHOUT_KERNEL,
+        packages=(*_PACKAGES, "simplejpeg"),
     ),
     _ours("ours-crop-ready", "wdsloader, crop-ready shards", way=partial(ours, shards="crop-ready"), rate=1550),
     _ours("ours-q90", "wdsloader, shards re-encoded as FFCV does", way=partial(ours, shards="q90/shards"), rate=1700),

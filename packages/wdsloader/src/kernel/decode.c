@@ -1,14 +1,9 @@
 /* Unpack the rows and columns of a JPEG that a box needs, and resample them into their slot. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <jpeglib.h>
-
-#include <jerror.h>
-
+#include "failing.h"
 #include "units.h"
 
 #define STRING_OF(x) #x
@@ -30,6 +25,7 @@ struct jpeg_entropy_decoder {
 };
 
 struct job {
+    struct failing failing;
     const uint8_t *data;
     size_t size;
     const struct crop *crop;
@@ -37,9 +33,6 @@ struct job {
     int shrinking;         /* 1, 2, 4 or 8 */
     struct rectangle box;  /* the crop's pixels, after shrinking */
     struct jpeg_decompress_struct jpeg;
-    struct jpeg_error_mgr errors;
-    jmp_buf on_error;
-    struct reason *reason;
     struct filter across, down;
     uint8_t *row;          /* one unpacked row, 4 bytes a pixel */
     uint8_t *ring;         /* the last down.taps resampled rows, row y in slot y % down.taps */
@@ -47,25 +40,6 @@ struct job {
     uint32_t *sums;
     struct units *units;   /* NULL: libjpeg decodes the scans itself */
 };
-
-static struct job *job_of(j_common_ptr jpeg) { return jpeg->client_data; }
-
-static void stop(j_common_ptr jpeg) {
-    struct job *job = job_of(jpeg);
-    jpeg->err->format_message(jpeg, job->reason->text);
-    longjmp(job->on_error, 1);
-}
-
-/* A warning (level -1) stops as an error does: from there on the picture would be filled with gray. */
-static void stop_at_warning(j_common_ptr jpeg, int level) {
-    if (level < 0)
-        stop(jpeg);
-}
-
-static enum kernel_status other(struct job *job, const char *text) {
-    snprintf(job->reason->text, sizeof job->reason->text, "%s", text);
-    return KERNEL_OTHER;
-}
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 static int min_int(int a, int b) { return a < b ? a : b; }
@@ -95,8 +69,8 @@ static struct rectangle pixels_of(const struct crop *crop, int shrinking) {
 static boolean decode_mcu(j_decompress_ptr jpeg, JBLOCKROW *blocks) {
     struct job *job = jpeg->client_data;
     if (!next_unit(job->units, blocks)) {
-        snprintf(job->reason->text, sizeof job->reason->text, "the packed pixels are damaged");
-        longjmp(job->on_error, 1);
+        other(&job->failing, "the packed pixels are damaged");
+        longjmp(job->failing.on_error, 1);
     }
     return TRUE;
 }
@@ -147,12 +121,7 @@ static enum kernel_status start(struct job *job) {
     jpeg->scale_denom = (unsigned)job->shrinking;
     jpeg_start_decompress(jpeg);
     take_over(job);
-    if (jpeg->coef_bits) /* a progressive picture; libjpeg smooths one that lacks bits, with Pillow */
-        for (int c = 0; c < jpeg->num_components; c++)
-            for (int k = 0; k < DCTSIZE2; k++)
-                if (jpeg->coef_bits[c][k] != 0)
-                    return other(job, "a progressive picture without all of its scans");
-    return KERNEL_DONE;
+    return require_all_scans(&job->failing, jpeg);
 }
 
 static enum kernel_status make_room(struct job *job) {
@@ -201,11 +170,11 @@ static enum kernel_status unpack(struct job *job) {
     uint8_t *inside = row + 4 * ((size_t)box.left - left), *behind = row + 4 * ((size_t)box.right - left);
     JDIMENSION first = (JDIMENSION)(box.top + job->down.first[0]);
     if (first > 0 && jpeg_skip_scanlines(jpeg, first) != first)
-        return other(job, "rows cannot be passed over");
+        return other(&job->failing, "rows cannot be passed over");
     size_t length = 3 * (size_t)crop->out_width;
     for (int y = job->down.first[0], done = 0; done < crop->out_height; y++) {
         if (jpeg_read_scanlines(jpeg, &row, 1) != 1)
-            return other(job, "rows are missing");
+            return other(&job->failing, "rows are missing");
         memset(behind, 0, 4 * (size_t)job->across.taps); /* read, with weight 0; libjpeg may leave anything there */
         resample_row(&job->across, inside, job->ring + (size_t)(y % job->down.taps) * length);
         done = write_rows(job, done, y);
@@ -228,15 +197,15 @@ static bool rest_is_whole(struct job *job) {
 }
 
 static enum kernel_status run(struct job *job) {
-    if (setjmp(job->on_error))
-        return job->errors.msg_code == JERR_OUT_OF_MEMORY ? KERNEL_NO_MEMORY : KERNEL_OTHER;
+    if (setjmp(job->failing.on_error))
+        return status_of(&job->failing);
     enum kernel_status status = start(job);
     if (status == KERNEL_DONE)
         status = make_room(job);
     if (status == KERNEL_DONE)
         status = unpack(job);
     if (status == KERNEL_DONE && !rest_is_whole(job))
-        status = other(job, "the picture does not end where its pixels do");
+        status = other(&job->failing, "the picture does not end where its pixels do");
     return status;
 }
 
@@ -258,18 +227,15 @@ enum kernel_status crop_picture(const uint8_t *data, size_t size, const struct c
     job.data = data;
     job.size = size;
     job.crop = crop;
-    job.reason = reason;
+    job.jpeg.err = begin_failing(&job.failing, reason);
+    job.jpeg.client_data = &job;
     enum kernel_status status = read_layout(data, size, &job.layout, reason);
     if (status != KERNEL_DONE)
         return status;
     if (!box_is_inside(crop, &job.layout))
-        return other(&job, "the box reaches outside of the picture");
+        return other(&job.failing, "the box reaches outside of the picture");
     job.shrinking = pick_shrinking(crop);
     job.box = pixels_of(crop, job.shrinking);
-    job.jpeg.err = jpeg_std_error(&job.errors);
-    job.jpeg.client_data = &job;
-    job.errors.error_exit = stop;
-    job.errors.emit_message = stop_at_warning;
     status = make_units(&job);
     if (status == KERNEL_DONE)
         status = run(&job);

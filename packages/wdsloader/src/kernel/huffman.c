@@ -13,13 +13,6 @@
 #define RARELY(condition) (condition)
 #endif
 
-/* On x86-64, BMI2's shifts by a register are taken where the machine has them. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(KERNEL_PORTABLE)
-#define HAS_BMI2
-#define WITH_BMI2 __attribute__((target("bmi,bmi2")))
-#endif
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-
 /* What one code says, packed into a number: 0 is no code. */
 #define LENGTH(entry) ((entry) & 0xFF)              /* bits of the code and its value together */
 #define CODE_LENGTH(entry) ((entry) >> 8 & 0xFF)    /* bits of the code */

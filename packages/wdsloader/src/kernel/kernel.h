@@ -5,13 +5,14 @@
  *   units.c      decode the units of a scan that a box needs, pass over the rest  (in libjpeg-turbo's place)
  *   resample.c   Pillow's antialiased bilinear filter, row by row                 (no libjpeg)
  *   decode.c     unpack the rows and columns of a box and resample them           (libjpeg-turbo)
+ *   failing.h    how libjpeg-turbo fails in decode.c and restarts.c               (libjpeg-turbo)
  *   normalize.c  pixels of 8 bits -> floats                                       (no libjpeg)
  *   restarts.c   write a JPEG again with restart markers, pixels unchanged        (libjpeg-turbo)
  *   module.c     the Python module wdsloader._crop; the only file that knows Python
  *
  * No global state. No function here needs the GIL except module.c's. Whatever is out of the ordinary about a picture
- * is KERNEL_OTHER: the caller gives such a picture to Pillow, which takes or refuses it in its own words. So both
- * paths take and refuse the same pictures.
+ * is KERNEL_OTHER: the caller gives such a picture to Pillow, which takes or refuses it in its own words. So the kernel
+ * and Pillow take and refuse the same pictures.
  */
 #ifndef WDSLOADER_KERNEL_H
 #define WDSLOADER_KERNEL_H
@@ -19,6 +20,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* On x86-64 some functions are compiled once more, for AVX2 or BMI2, and taken where the machine has them. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(KERNEL_PORTABLE)
+#define HAS_AVX2
+#define WITH_AVX2 __attribute__((target("avx2")))
+#define HAS_BMI2 /* for its shifts by a register */
+#define WITH_BMI2 __attribute__((target("bmi,bmi2")))
+#endif
+#define ALWAYS_INLINE inline __attribute__((always_inline))
 
 enum kernel_status { KERNEL_DONE, KERNEL_OTHER, KERNEL_NO_MEMORY };
 

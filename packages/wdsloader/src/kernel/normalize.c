@@ -5,12 +5,6 @@
 
 #include "kernel.h"
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(KERNEL_PORTABLE)
-#define HAS_AVX2
-#define WITH_AVX2 __attribute__((target("avx2")))
-#endif
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-
 /* Bytes after which red is at the begin of a vector of eight again, times four to keep several under way. */
 #define STRIDE 96
 

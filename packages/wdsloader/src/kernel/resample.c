@@ -11,11 +11,9 @@
 #define WEIGHT_BITS 22 /* 32 - 8 bits of a pixel - 2 */
 #define HALF (1u << (WEIGHT_BITS - 1))
 
-/* On x86-64, AVX2 is taken where the machine has it; SSE2, which every one has, cannot multiply 32 bits. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(KERNEL_PORTABLE)
+/* SSE2, which every x86-64 has, cannot multiply 32 bits. */
+#ifdef HAS_AVX2
 #include <immintrin.h>
-#define HAS_AVX2
-#define WITH_AVX2 __attribute__((target("avx2")))
 #endif
 
 /* Every 64-bit ARM has NEON. */
@@ -26,8 +24,6 @@
 
 /* The parts in which 16 bits hold a weight: 2^22 at most, so the upper one is 2^11 at most. */
 #define LOWER_BITS 11
-
-#define ALWAYS_INLINE inline __attribute__((always_inline))
 
 static int rounded_up(int number) { return (number + 3) & ~3; }
 

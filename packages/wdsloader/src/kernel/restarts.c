@@ -1,36 +1,17 @@
 /* Write a JPEG again with restart markers: the same coefficients, so the same pixels; its metadata as it was. */
-#include <setjmp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <jpeglib.h>
-
-#include <jerror.h>
-
-#include "kernel.h"
+#include "failing.h"
 
 struct rewriting {
+    struct failing failing;
     struct jpeg_decompress_struct from;
     struct jpeg_compress_struct to;
-    struct jpeg_error_mgr errors;
-    jmp_buf on_error;
-    struct reason *reason;
     struct jpeg_destination_mgr destination;
     uint8_t *out;
     size_t room; /* of out */
 };
-
-static void stop(j_common_ptr jpeg) {
-    struct rewriting *rewriting = jpeg->client_data;
-    jpeg->err->format_message(jpeg, rewriting->reason->text);
-    longjmp(rewriting->on_error, 1);
-}
-
-static void stop_at_warning(j_common_ptr jpeg, int level) {
-    if (level < 0)
-        stop(jpeg);
-}
 
 /* A destination of our own: libjpeg's in memory leaves a dangling pointer behind when an error ends the writing. */
 static void grow(j_compress_ptr jpeg) {
@@ -52,20 +33,11 @@ static boolean grow_when_full(j_compress_ptr jpeg) {
 
 static void end(j_compress_ptr jpeg) { (void)jpeg; }
 
-static bool has_all_bits(const struct jpeg_decompress_struct *jpeg) {
-    if (jpeg->coef_bits)
-        for (int c = 0; c < jpeg->num_components; c++)
-            for (int k = 0; k < DCTSIZE2; k++)
-                if (jpeg->coef_bits[c][k] != 0)
-                    return false;
-    return true;
-}
-
 static enum kernel_status run(struct rewriting *rewriting, const uint8_t *data, size_t size, unsigned interval) {
     struct jpeg_decompress_struct *from = &rewriting->from;
     struct jpeg_compress_struct *to = &rewriting->to;
-    if (setjmp(rewriting->on_error))
-        return rewriting->errors.msg_code == JERR_OUT_OF_MEMORY ? KERNEL_NO_MEMORY : KERNEL_OTHER;
+    if (setjmp(rewriting->failing.on_error))
+        return status_of(&rewriting->failing);
     jpeg_create_decompress(from);
     jpeg_create_compress(to);
     jpeg_mem_src(from, data, (unsigned long)size);
@@ -74,10 +46,8 @@ static enum kernel_status run(struct rewriting *rewriting, const uint8_t *data, 
         jpeg_save_markers(from, JPEG_APP0 + app, 0xFFFF);
     jpeg_read_header(from, TRUE);
     jvirt_barray_ptr *coefficients = jpeg_read_coefficients(from);
-    if (!has_all_bits(from)) {
-        snprintf(rewriting->reason->text, REASON_SIZE, "a progressive picture without all of its scans");
+    if (require_all_scans(&rewriting->failing, from) != KERNEL_DONE)
         return KERNEL_OTHER;
-    }
     jpeg_copy_critical_parameters(from, to);
     to->optimize_coding = TRUE; /* the standard tables would lengthen a picture that came with better ones */
     to->write_JFIF_header = FALSE;
@@ -115,11 +85,8 @@ enum kernel_status insert_restarts(const uint8_t *data, size_t size, unsigned in
         return status;
     struct rewriting rewriting;
     memset(&rewriting, 0, sizeof rewriting);
-    rewriting.reason = reason;
-    rewriting.from.err = rewriting.to.err = jpeg_std_error(&rewriting.errors);
+    rewriting.from.err = rewriting.to.err = begin_failing(&rewriting.failing, reason);
     rewriting.from.client_data = rewriting.to.client_data = &rewriting;
-    rewriting.errors.error_exit = stop;
-    rewriting.errors.emit_message = stop_at_warning;
     rewriting.destination.init_destination = grow;
     rewriting.destination.empty_output_buffer = grow_when_full;
     rewriting.destination.term_destination = end;

@@ -1,7 +1,8 @@
 """Where the time of loading goes: read, decode, transform, transport; and what to change. Measures on the user's data.
 
 The stages are timed one by one in this process, sample after sample as a worker takes them; the delivery is timed over
-whole batches with the workers asked for. What delivery costs beyond the stages is the transport. The verdict is pure.
+whole batches with the workers asked for. What delivery costs beyond the stages is the transport. The verdict measures
+nothing: it follows from the figures, and from whether the kernel is here.
 """
 
 from __future__ import annotations
@@ -266,9 +267,7 @@ def _advice(bottleneck: str, *, remote: bool) -> str:
         return f"{where} on a faster disk, or pack smaller pictures"
     if bottleneck == "decode":
         if not HAS_KERNEL:
-            return (
-                "install the kernel, which makes it more than twice as fast (`wds doctor` says how), or use more cores"
-            )
+            return "install the kernel, which is more than twice as fast (`wds doctor` says how), or use more cores"
         return "pack with --crop-ready or smaller pictures, or use more cores"
     if bottleneck == "transform":
         return "use a cheaper transform, or more cores"

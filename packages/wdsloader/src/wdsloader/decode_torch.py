@@ -160,16 +160,26 @@ class DeviceDecoder:
 def decoding_device(device: torch.device | str | None) -> torch.device:
     """Return the device that decodes: the one named, else the current CUDA device.
 
-    Raises: ConfigError: there is none.
+    Raises: ConfigError: it is none, or not there.
     """
-    if device is not None and torch.device(device).type == "cpu":
+    try:
+        chosen = torch.device("cuda" if device is None else device)
+    except RuntimeError as error:  # a name that torch does not know
+        raise _no_device(f"not '{device}'") from error
+    if chosen.type == "cpu":
         return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise ConfigError("decode='gpu' is for a CUDA device, and torch finds none. Use decode='cpu' (--decode cpu)")
-    chosen = torch.device("cuda" if device is None else device)
     if chosen.type != "cuda":
-        raise ConfigError(f"decode='gpu' is for a CUDA device, not '{chosen}'. Use decode='cpu' (--decode cpu)")
+        raise _no_device(f"not '{chosen}'")
+    if not torch.cuda.is_available():
+        raise _no_device("and torch finds none")
+    last = torch.cuda.device_count() - 1
+    if (chosen.index or 0) > last:
+        raise _no_device(f"and there is no '{chosen}', the last is 'cuda:{last}'")
     return torch.empty(0, device=chosen).device  # with its number
+
+
+def _no_device(what: str) -> ConfigError:
+    return ConfigError(f"decode='gpu' is for a CUDA device, {what}. Use decode='cpu' (--decode cpu)")
 
 
 def _require_decoder(device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""From a dataset and settings to the order of a run: first state, plan, and what a saved state must fit. Pure."""
+"""From a dataset and settings to the order of a run: first state, plan, and what a saved state must fit. No I/O."""
 
 from __future__ import annotations
 
