@@ -32,7 +32,7 @@ died, steps = Path("died"), 0
 
 def hook(module, inputs, output):
     global steps
-    if isinstance(module, ResNet) and module.training:
+    if isinstance(module, ResNet) and module.training and not output.is_meta:
         steps += 1
         if steps == 7:
             died.touch()
