@@ -27,7 +27,7 @@ from tests.helpers.shards import (
 # their tests; of limits that take 256 MiB, test_limits.py and test_no_end.py.
 ELSEWHERE = {
     "WDS000", "WDS014", "WDS016", "WDS017", "WDS033", "WDS035", "WDS037", "WDS038", "WDS050", "WDS051", "WDS052",
-    "WDS053", "WDS054", "WDS055", "WDS056", "WDS057", "WDS058", "WDS059", "WDS071",
+    "WDS053", "WDS054", "WDS055", "WDS056", "WDS057", "WDS058", "WDS059", "WDS071", "WDS072",
 }  # fmt: skip
 PICTURE = Image.new("RGB", (32, 24), (200, 30, 40))
 FLOATS = encode(Image.new("F", (8, 8), 0.5), "TIFF")

@@ -222,6 +222,23 @@ def test_two_datasets_in_one_call_are_two_sets(tmp_path: Path) -> None:
     assert check_together(check_all([*train, val])) == []
 
 
+def test_two_sets_of_one_split_that_hold_the_same_pictures_are_told_once(tmp_path: Path) -> None:
+    """An old packing and its reshard in one folder: training on the folder would see every sample twice."""
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    old = with_manifest([labelled(tmp_path / "old" / "t-0.tar", [*range(10)])], split="train")
+    new = with_manifest([labelled(tmp_path / "new" / "t-0.tar", [*range(6)], first=4)], split="train")
+    (found,) = [found for found in check_together(check_all([*old, *new])) if found.rule == "WDS072"]
+    assert (found.severity, found.shard) == ("warning", str(new[0]))
+    assert "6 of 6 pictures of" in found.message
+    assert "first the one of '000004'" in found.message
+
+
+def test_sets_without_a_split_are_compared_as_those_of_one(tmp_path: Path) -> None:
+    shards = [labelled(tmp_path / "a-0.tar", [0, 1]), labelled(tmp_path / "b-0.tar", [1], first=1)]
+    assert "WDS072" in rules(check_together(check_all(shards)))
+
+
 def test_the_result_is_the_same_for_two_processes(tmp_path: Path) -> None:
     shards = [write_samples(tmp_path / f"{n}.tar", 4, first=n) for n in (0, 2, 5)]
     assert check_together(check_all(shards, jobs=2)) == check_together(check_all(shards))

@@ -65,8 +65,7 @@ def check_together(
     """Return what is wrong with shards that are each fine: see the rules of sets.
 
     Shards of one manifest are a set, and of those in none the ones whose names differ in numbers alone; pictures are
-    compared between sets of different splits, and between all shards and those of ``against``. The same shard twice is
-    one.
+    compared between sets too, and between all shards and those of ``against``. The same shard twice is one.
     """
     own = _each_once(reports)
     found: list[Finding] = []
@@ -86,6 +85,8 @@ def check_together(
                 # The training set is the first of the two in the message.
                 first, second = (other, one) if splits[1] == "train" else (one, other)
                 found += _leaks(first, second)
+            elif splits[0] == splits[1]:
+                found += _same_again(one, other)
     found += _leaks(own, _each_once(against))
     return found
 
@@ -180,6 +181,26 @@ def _leaks(train: Sequence[ShardReport], val: Sequence[ShardReport]) -> Iterator
     yield from _equal_pictures([files[file] for file in both], others)
 
 
+def _same_again(one: Sequence[ShardReport], other: Sequence[ShardReport]) -> Iterator[Finding]:
+    """Report, in one finding, the pictures of the second set that the first has too, of the same split."""
+    (samples, first), (others, second) = _pairs_across(one, other)
+    if not len(second):
+        return
+    again = np.unique(second)
+    (key,) = others.names(again[:1])
+    twin = samples.shards[samples.shard_numbers[first[np.argmin(second)]]]
+    message = (
+        f"{len(again)} of {counted(len(others.pictures), 'picture')} of {_set_named(other)} are in {_set_named(one)} "
+        f"too, first the one of '{printable(key)}', there in {printable(twin)}"
+    )
+    yield finding("WDS072", others.shards[others.shard_numbers[again[0]]], message)
+
+
+def _set_named(members: Sequence[ShardReport]) -> str:
+    first = members[0]
+    return printable(first.summary.shard if first.dataset is None else first.dataset.manifest)
+
+
 def _file_of(shard: str) -> tuple[int, int] | str:
     """Return what tells a file from others: by whatever path, link or signed URL it is named."""
     place = local_path(shard)
@@ -196,13 +217,21 @@ def _equal_pictures(one: Sequence[ShardReport], two: Sequence[ShardReport]) -> I
     """Report each picture of the second set that is in the first, with the places in both."""
     if not one or not two:
         return
-    train, val = _gather(one), _gather(two)
-    num_train = len(train.pictures)
-    both = np.concatenate([train.pictures, val.pictures])
+    ones, others = _pairs_across(one, two)
+    yield from _told_singly("WDS055", ones=ones, others=others)
+
+
+def _pairs_across(
+    one: Sequence[ShardReport], two: Sequence[ShardReport]
+) -> tuple[tuple[_Samples, Int64s], tuple[_Samples, Int64s]]:
+    """Return the samples of two sets, each with the rows of its pictures that are in the other too, in pairs."""
+    ones, others = _gather(one), _gather(two)
+    num_ones = len(ones.pictures)
+    both = np.concatenate([ones.pictures, others.pictures])
     rows = np.flatnonzero(both.any(axis=1))
     first, other = (rows[found] for found in _equal_pairs(both[rows]))
-    crosses = (first < num_train) & (other >= num_train)
-    yield from _told_singly("WDS055", ones=(train, first[crosses]), others=(val, other[crosses] - num_train))
+    crosses = (first < num_ones) & (other >= num_ones)
+    return (ones, first[crosses]), (others, other[crosses] - num_ones)
 
 
 def _told_singly(rule_id: str, *, ones: tuple[_Samples, Int64s], others: tuple[_Samples, Int64s]) -> Iterator[Finding]:

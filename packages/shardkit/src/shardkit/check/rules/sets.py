@@ -1,4 +1,4 @@
-"""Rules on several shards together; ``together`` reports them. WDS035, WDS052 and WDS055 to WDS059."""
+"""Rules on several shards together; ``together`` reports them. WDS035, WDS052, WDS055 to WDS059, WDS072."""
 
 from __future__ import annotations
 
@@ -42,6 +42,16 @@ declare(
     remedy="Drop one of the two",
     explanation="Two samples of one set hold the same picture, byte by byte, with the same label. ImageNet itself has "
     "some.",
+)
+declare(
+    "WDS072",
+    "warning",
+    title="Two sets of one split hold the same pictures.",
+    effect="Whoever trains on all that is there sees them twice an epoch, under keys that may be equal too.",
+    remedy="Name one of the two sets alone, by its manifest, or move the other elsewhere",
+    explanation="Pictures of one set, byte by byte (by XXH3 hash of 128 bits), are in another of the same split too, "
+    "or of none where neither has one: two manifests in a folder list the same shards or copies of them, say. Told "
+    "once for a pair of sets.",
 )
 declare(
     "WDS057",
