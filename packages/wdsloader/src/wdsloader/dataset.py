@@ -273,7 +273,9 @@ def _require_one_split(manifests: Mapping[str, Manifest]) -> None:
     places = {manifest.split: place for place, manifest in sorted(manifests.items(), reverse=True)}
     if len(places) > 1:
         named = ", ".join(f"{mask_url(place)} is {split}" for split, place in sorted(places.items()))
-        raise DatasetError(f"shards of {len(places)} splits in one set: {named}. Name the shards of one")
+        raise DatasetError(
+            f"shards of {len(places)} splits in one set: {named}. Name one of them alone, by its manifest"
+        )
 
 
 def _common_classes(manifests: Mapping[str, Manifest]) -> tuple[str, ...] | None:

@@ -55,9 +55,10 @@ def picture_missing(scan: ShardScan) -> Iterator[Hit]:
     "WDS022",
     "error",
     effect="The sample is dropped, or stops the run.",
-    remedy="Pack the label, or drop the sample",
+    remedy="Pack the label as KEY.cls, a whole number (what json or txt say is not read), or drop the sample",
     explanation="No part of the sample has the extension `cls`, which holds the class number. Dots in the base name "
-    "are a usual cause, as for WDS021.",
+    "are a usual cause, as for WDS021; so are shards whose labels are in `json`: `wds make-shards --from-table` "
+    "packs pictures again with labels from JSON lines.",
 )
 def label_missing(scan: ShardScan) -> Iterator[Hit]:
     """A sample has no label."""
