@@ -123,7 +123,7 @@ def _wrong_pixels(work: Work, asked: Asked) -> list[str]:
     if abs(work.flipped - 0.5) > 0.5 * loose:
         found.append(f"{work.flipped:.0%} of the crops are mirrored, not half")
     expected_rgb = (128.0, 128.0, 119.5)
-    if any(abs(mean - value) > 1.5 + 25 * loose for mean, value in zip(work.mean_rgb, expected_rgb, strict=True)):
+    if any(abs(mean - value) > 1.5 + 31 * loose for mean, value in zip(work.mean_rgb, expected_rgb, strict=True)):
         found.append(f"mean colour {[round(value, 1) for value in work.mean_rgb]}, not about {list(expected_rgb)}")
     return found
 
