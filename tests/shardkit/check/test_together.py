@@ -234,6 +234,13 @@ def test_two_sets_of_one_split_that_hold_the_same_pictures_are_told_once(tmp_pat
     assert "first the one of '000004'" in found.message
 
 
+def test_a_picture_of_three_sets_of_one_split_is_told_of_the_first_with_each_other(tmp_path: Path) -> None:
+    shards = [labelled(tmp_path / f"{name}-0.tar", [0, 1]) for name in ("a", "b", "c")]
+    found = [found for found in check_together(check_all(shards)) if found.rule == "WDS072"]
+    assert [finding.shard for finding in found] == [str(shard) for shard in shards[1:]]
+    assert all(f"2 of 2 pictures of {finding.shard} are in {shards[0]} too" in finding.message for finding in found)
+
+
 def test_sets_without_a_split_are_compared_as_those_of_one(tmp_path: Path) -> None:
     shards = [labelled(tmp_path / "a-0.tar", [0, 1]), labelled(tmp_path / "b-0.tar", [1], first=1)]
     assert "WDS072" in rules(check_together(check_all(shards)))

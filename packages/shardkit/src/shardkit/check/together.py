@@ -85,8 +85,8 @@ def check_together(
                 # The training set is the first of the two in the message.
                 first, second = (other, one) if splits[1] == "train" else (one, other)
                 found += _leaks(first, second)
-            elif splits[0] == splits[1]:
-                found += _same_again(one, other)
+    for alike in _by_split(sets):
+        found += _same_again(alike)
     found += _leaks(own, _each_once(against))
     return found
 
@@ -103,6 +103,13 @@ def _by_dataset(reports: Sequence[ShardReport]) -> list[list[ShardReport]]:
             report
         )
     return list(sets.values())
+
+
+def _by_split(sets: Sequence[list[ShardReport]]) -> list[list[list[ShardReport]]]:
+    alike: dict[str | None, list[list[ShardReport]]] = {}
+    for members in sets:
+        alike.setdefault(_split(members), []).append(members)
+    return list(alike.values())
 
 
 def _split(members: Sequence[ShardReport]) -> str | None:
@@ -181,19 +188,30 @@ def _leaks(train: Sequence[ShardReport], val: Sequence[ShardReport]) -> Iterator
     yield from _equal_pictures([files[file] for file in both], others)
 
 
-def _same_again(one: Sequence[ShardReport], other: Sequence[ShardReport]) -> Iterator[Finding]:
-    """Report, in one finding, the pictures of the second set that the first has too, of the same split."""
-    (samples, first), (others, second) = _pairs_across(one, other)
-    if not len(second):
+def _same_again(sets: Sequence[Sequence[ShardReport]]) -> Iterator[Finding]:
+    """Report, in one finding for a pair of these sets, the pictures that are in both; each is told of its first set.
+
+    All are sorted together: shards whose names have nothing in common are a set each, and may be thousands.
+    """
+    if len(sets) < 2:
         return
-    again = np.unique(second)
-    (key,) = others.names(again[:1])
-    twin = samples.shards[samples.shard_numbers[first[np.argmin(second)]]]
-    message = (
-        f"{len(again)} of {counted(len(others.pictures), 'picture')} of {_set_named(other)} are in {_set_named(one)} "
-        f"too, first the one of '{printable(key)}', there in {printable(twin)}"
-    )
-    yield finding("WDS072", others.shards[others.shard_numbers[again[0]]], message)
+    samples = _gather([report for members in sets for report in members])
+    set_numbers = np.repeat(np.arange(len(sets)), [sum(len(r.marks) for r in members) for members in sets])
+    rows = np.flatnonzero(samples.pictures.any(axis=1))
+    first, other = (rows[found] for found in _equal_pairs(samples.pictures[rows]))
+    crosses = set_numbers[first] != set_numbers[other]
+    first, other = first[crosses], other[crosses]
+    pairs = np.stack([set_numbers[first], set_numbers[other]], axis=1)
+    numbers, begins, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
+    for (one, two), begin, count in zip(numbers, begins, counts, strict=True):
+        row, twin = int(other[begin]), int(first[begin])
+        (key,) = samples.names(np.array([row]))
+        message = (
+            f"{count} of {counted(int((set_numbers == two).sum()), 'picture')} of {_set_named(sets[two])} are in "
+            f"{_set_named(sets[one])} too, first the one of '{printable(key)}', there in "
+            f"{printable(samples.shards[samples.shard_numbers[twin]])}"
+        )
+        yield finding("WDS072", samples.shards[samples.shard_numbers[row]], message)
 
 
 def _set_named(members: Sequence[ShardReport]) -> str:
@@ -217,21 +235,13 @@ def _equal_pictures(one: Sequence[ShardReport], two: Sequence[ShardReport]) -> I
     """Report each picture of the second set that is in the first, with the places in both."""
     if not one or not two:
         return
-    ones, others = _pairs_across(one, two)
-    yield from _told_singly("WDS055", ones=ones, others=others)
-
-
-def _pairs_across(
-    one: Sequence[ShardReport], two: Sequence[ShardReport]
-) -> tuple[tuple[_Samples, Int64s], tuple[_Samples, Int64s]]:
-    """Return the samples of two sets, each with the rows of its pictures that are in the other too, in pairs."""
-    ones, others = _gather(one), _gather(two)
-    num_ones = len(ones.pictures)
-    both = np.concatenate([ones.pictures, others.pictures])
+    train, val = _gather(one), _gather(two)
+    num_train = len(train.pictures)
+    both = np.concatenate([train.pictures, val.pictures])
     rows = np.flatnonzero(both.any(axis=1))
     first, other = (rows[found] for found in _equal_pairs(both[rows]))
-    crosses = (first < num_ones) & (other >= num_ones)
-    return (ones, first[crosses]), (others, other[crosses] - num_ones)
+    crosses = (first < num_train) & (other >= num_train)
+    yield from _told_singly("WDS055", ones=(train, first[crosses]), others=(val, other[crosses] - num_train))
 
 
 def _told_singly(rule_id: str, *, ones: tuple[_Samples, Int64s], others: tuple[_Samples, Int64s]) -> Iterator[Finding]:
